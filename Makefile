@@ -1,0 +1,39 @@
+# `make demo` and `make test` set up .venv from pinned versions by themselves.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint bench clean
+
+help:  ## show this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
+
+demo: $(STAMP)  ## learn ten kinds of images two at a time; prints a table, draws demo-output/
+	@$(BIN)/dkvb demo --out demo-output
+
+test: lint  ## lint, then every test and every example in the documentation
+	$(BIN)/pytest
+
+lint: $(STAMP)  ## style, types, and which room may import which
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(STAMP)  ## measure speed against peers
+	$(BIN)/python -m benchmarks
+
+clean:  ## remove the environment and everything generated
+	rm -rf $(VENV) build dist demo-output .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -o -name '*.egg-info' | xargs rm -rf
+
+$(STAMP): requirements/dev.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "dkvb needs Python 3.11 or newer, and '$(PYTHON)' is not that;" \
+	       "name another one: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --requirement requirements/dev.txt
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@

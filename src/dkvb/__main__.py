@@ -1,0 +1,6 @@
+"""`python -m dkvb`: the same as the `dkvb` command."""
+
+from dkvb.cli import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""Checks on what users pass in; each error names the argument, what was expected, what came and the remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+def one_of(name: str, value: Any, options: Collection[str]) -> str:
+    """Return `value` if it is one of `options`, else raise an error that lists them.
+
+    >>> one_of("order", "iid", ["iid", "class-incremental"])
+    'iid'
+    """
+    if not isinstance(value, str) or value not in options:
+        valid = ", ".join(repr(option) for option in options)
+        raise ValueError(f"{name}: expected one of {valid}; got {value!r}")
+    return value
+
+
+def positive_int(name: str, value: Any) -> int:
+    """Return `value` as an int if it is a whole number of at least 1."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+        raise ValueError(f"{name}: expected a whole number of at least 1; got {value!r}")
+    return int(value)
+
+
+def real(
+    name: str,
+    value: Any,
+    *,
+    low: float = float("-inf"),
+    high: float = float("inf"),
+    low_open: bool = False,
+) -> float:
+    """Return `value` as a float if it is a finite number in [low, high], or (low, high]."""
+    inside = isinstance(value, Real) and not isinstance(value, bool) and low <= value <= high
+    if not inside or (low_open and value == low) or not np.isfinite(float(value)):
+        bracket = "(" if low_open else "["
+        raise ValueError(f"{name}: expected a number in {bracket}{low:g}, {high:g}]; got {value!r}")
+    return float(value)
+
+
+def seed(name: str, value: Any) -> int:
+    """One integer from what scikit-learn calls a random state: an int, None or a RandomState."""
+    if value is None:
+        return int(np.random.SeedSequence().generate_state(1)[0])
+    if isinstance(value, np.random.RandomState):
+        return int(value.randint(np.iinfo(np.int32).max))
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < 0:
+        raise ValueError(
+            f"{name}: expected a whole number of at least 0, None or a numpy RandomState; got {value!r}"
+        )
+    return int(value)
+
+
+def rows(X: Any, name: str = "X", width: int | None = None) -> Any:
+    """Check that `X` is an array of rows without reading it: (n, m), n and m at least 1, real numbers.
+
+    Lists become arrays; arrays, memory maps and tensors come back as they are.
+    """
+    if not isinstance(X, np.ndarray | Tensor):
+        X = np.asarray(X)
+    if X.ndim != 2:
+        hint = "; reshape a single row with X[None, :]" if X.ndim == 1 else ""
+        raise ValueError(f"{name}: expected a 2-d array (rows, width); got shape {tuple(X.shape)}{hint}")
+    if X.shape[0] == 0 or X.shape[1] == 0:
+        raise ValueError(
+            f"{name}: expected at least one row and one column; got shape {tuple(X.shape)}"
+        )
+    numeric = not X.is_complex() if isinstance(X, Tensor) else X.dtype.kind in "fiub"
+    if not numeric:
+        raise TypeError(f"{name}: expected real numbers; got dtype {X.dtype}; convert to float32")
+    if width is not None and X.shape[1] != width:
+        raise ValueError(
+            f"{name}: expected width {width}, as at fitting; got {X.shape[1]}; "
+            "use embeddings of the same encoder"
+        )
+    return X
+
+
+def as_float32(X: Any, name: str = "X", first_row: int = 0) -> Tensor:
+    """Rows as a float32 tensor, refused where an entry is not a finite float32."""
+    if isinstance(X, Tensor):
+        tensor = X.detach().to(torch.float32)
+    else:
+        array = np.ascontiguousarray(X, dtype=np.float32)
+        # Copied where read-only (memory maps): torch tensors cannot be marked read-only.
+        tensor = torch.from_numpy(array if array.flags.writeable else array.copy())
+    finite = torch.isfinite(tensor).all(dim=-1)
+    if not bool(finite.all()):
+        bad = torch.nonzero(~finite)[:, 0]
+        raise ValueError(
+            f"{name}: expected finite float32 numbers; got NaN or infinity in {len(bad)} row(s), "
+            f"the first is row {first_row + int(bad[0])}; drop or repair those rows"
+        )
+    return tensor
+
+
+def chunks(
+    X: Any, size: int, name: str = "X", device: torch.device | str = "cpu"
+) -> Iterator[tuple[slice, Tensor]]:
+    """Yield (slice, float32 rows on `device`) over X, never holding more than `size` rows."""
+    for start in range(0, X.shape[0], size):
+        part = slice(start, min(start + size, X.shape[0]))
+        yield part, as_float32(X[part], name, first_row=start).to(device)

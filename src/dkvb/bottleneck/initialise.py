@@ -1,0 +1,235 @@
+"""Where keys come from: unlabelled rows, by moving averages, Lloyd's algorithm or sampling.
+
+No codebook knows of another. For an array, the heads of a few codebooks at a time are computed once
+and kept for all epochs; a stream of batches is projected batch by batch.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dkvb import _validate
+from dkvb.bottleneck.conditioning import Conditioning
+from dkvb.bottleneck.keys import KeyReport, Keys, first_of_equals
+from dkvb.bottleneck.projection import Projection, make_projection
+from dkvb.bottleneck.rows import Rows, rows_of
+from dkvb.kernels import accumulate
+from dkvb.kernels.hashing import bits, epoch_order
+
+METHODS = ("ema", "ema-reference", "lloyd", "sample")
+EXPIRY_SHARE = 0.1  # of the count that an evenly used key would have
+
+
+class FewRowsWarning(UserWarning):
+    """There are fewer rows than pairs were asked for."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How keys are initialised; `batch_rows` counts the positions of spatial maps one by one."""
+
+    method: str
+    n_pairs: int
+    epochs: int
+    batch_rows: int
+    decay: float
+    seed: int
+
+
+def fit_keys(
+    X: Any,
+    *,
+    n_codebooks: int = 256,
+    n_pairs: int = 4096,
+    key_dim: int | None = 14,
+    method: str = "ema",
+    projection: str = "gaussian",
+    epochs: int = 10,
+    batch_size: int = 256,
+    decay: float = 0.95,
+    random_state: Any = 0,
+    device: torch.device | str = "cpu",
+    progress: bool = False,
+) -> Keys:
+    """Keys from unlabelled embeddings, frozen from here on. The defaults are the paper's.
+
+    X is an array (n, m), a spatial map (n, h, w, m) whose positions are snapped one by one, or an
+    iterable of such batches that can be iterated `epochs` times. `method` is `"ema"` (moving
+    averages, appendix C of the paper; expired keys start afresh), `"ema-reference"` (expired keys
+    keep their old averages, as in the paper's own code, for comparison), `"lloyd"` (k-means, `epochs`
+    passes) or `"sample"` (random rows). One row in ten is held out to measure the keys.
+
+    >>> import numpy as np
+    >>> X = np.random.default_rng(0).normal(size=(500, 32))
+    >>> fit_keys(X, n_codebooks=4, n_pairs=16, key_dim=3, epochs=2).keys.shape
+    torch.Size([4, 16, 3])
+    """
+    _validate.one_of("method", method, METHODS)
+    n_codebooks = _validate.positive_int("n_codebooks", n_codebooks)
+    n_pairs = _validate.positive_int("n_pairs", n_pairs)
+    key_dim = None if key_dim is None else _validate.positive_int("key_dim", key_dim)
+    epochs = _validate.positive_int("epochs", epochs)
+    batch_size = _validate.positive_int("batch_size", batch_size)
+    decay = _validate.real("decay", decay, low=0.0, high=1.0)
+    seed = _validate.seed("random_state", random_state)
+
+    passes = 1 if method == "sample" else epochs
+    rows = rows_of(X, at_least=n_pairs, passes=passes, device=torch.device(device))
+    if rows.at_least < n_pairs:
+        warnings.warn(
+            f"n_pairs: {n_pairs} keys a codebook need as many rows; X has {rows.at_least} to fit "
+            f"them, so each codebook gets {rows.at_least} pairs",
+            FewRowsWarning,
+            stacklevel=2,
+        )
+    recipe = Recipe(
+        method, min(n_pairs, rows.at_least), passes, batch_size * rows.positions, decay, seed
+    )
+    conditioning = Conditioning(rows.mean().float())
+    heads_of = make_projection(
+        projection, conditioning.output_width, n_codebooks=n_codebooks, key_dim=key_dim, seed=seed
+    ).to(device)
+    keys, report = _initialise(rows, conditioning, heads_of, recipe, progress)
+    settings = {
+        "method": method,
+        "epochs": passes,
+        "batch_size": batch_size,
+        "decay": decay,
+        "random_state": seed,
+    }
+    return Keys(conditioning, heads_of, keys, report, settings)
+
+
+def _initialise(
+    rows: Rows, conditioning: Conditioning, projection: Projection, recipe: Recipe, progress: bool
+) -> tuple[Tensor, KeyReport]:
+    """Keys (C, K, d) and what they are like, a group of codebooks at a time."""
+    C, d = projection.n_codebooks, projection.key_dim
+    device = conditioning.centre.device
+    keys = torch.empty((C, recipe.n_pairs, d), device=device)
+    used = 0
+    error = spread = 0.0
+    groups = rows.groups(C, d)
+    with _bar(progress, len(groups) * recipe.epochs, recipe.method) as bar:
+        for books in groups:
+
+            def heads_of(x: Tensor, books: slice = books) -> Tensor:
+                return projection(conditioning(x), books).float()
+
+            passes = rows.passes(heads_of)
+            keys[books] = _METHODS[recipe.method](passes, recipe, books.start, bar)
+            counts = sum(accumulate.assign_sums(heads, keys[books])[1] for heads in next(passes))
+            used += int((counts > 0).sum())
+            held = heads_of(rows.held_out())
+            error += float(accumulate.assign_sums(held, keys[books])[3].sum())
+            spread += float((held - held.mean(dim=0)).square().sum())
+    n_held = len(rows.held_out())
+    return keys, KeyReport(
+        rows=n_held,
+        quantisation_error=(error / (n_held * C)) ** 0.5,
+        relative_error=error / spread if spread else 0.0,
+        distinct=float(first_of_equals(keys).double().mean()),
+        used=used / (C * recipe.n_pairs),
+    )
+
+
+def _ema(passes: Passes, recipe: Recipe, first_book: int, bar: Any) -> Tensor:
+    """Exponential moving averages of the heads that attach to each key (appendix C of the paper)."""
+    threshold = EXPIRY_SHARE * recipe.batch_rows / recipe.n_pairs
+    keys = counts = sums = None
+    step = 0
+    for epoch in range(recipe.epochs):
+        for heads in next(passes):
+            order = epoch_order(len(heads), recipe.seed, epoch, heads.device)
+            if keys is None:
+                keys = _draw(heads[order[: recipe.batch_rows]], recipe, first_book)
+                counts = torch.ones(keys.shape[:2], device=keys.device)
+                sums = keys.clone()
+            accumulate.ema(
+                heads,
+                keys,
+                counts,
+                sums,
+                order,
+                batch_size=recipe.batch_rows,
+                decay=recipe.decay,
+                threshold=threshold,
+                seed=recipe.seed,
+                first_book=first_book,
+                first_step=step,
+                reset=recipe.method == "ema",
+            )
+            step += -(-len(heads) // recipe.batch_rows)
+        bar.update()
+    assert keys is not None
+    return keys
+
+
+def _lloyd(passes: Passes, recipe: Recipe, first_book: int, bar: Any) -> Tensor:
+    """k-means: every key becomes the mean of the heads that attach to it.
+
+    A key that no head attaches to is drawn anew from the heads, so that none is wasted.
+    """
+    keys = _sample(passes, recipe, first_book, None)
+    for epoch in range(recipe.epochs):
+        counts = torch.zeros(keys.shape[:2], dtype=torch.int64, device=keys.device)
+        sums = torch.zeros(keys.shape, dtype=torch.float64, device=keys.device)
+        for heads in next(passes):
+            _, batch_counts, batch_sums, _ = accumulate.assign_sums(heads, keys)
+            counts += batch_counts
+            sums += batch_sums
+        fresh = _draw(heads, replace(recipe, seed=recipe.seed + epoch + 1), first_book)
+        means = (sums / counts.clamp(min=1)[:, :, None]).float()
+        keys = torch.where((counts > 0)[:, :, None], means, fresh)
+        bar.update()
+    return keys
+
+
+def _sample(passes: Passes, recipe: Recipe, first_book: int, bar: Any) -> Tensor:
+    """Random distinct rows."""
+    collected: list[Tensor] = []
+    for heads in next(passes):
+        collected.append(heads)
+        if sum(map(len, collected)) >= recipe.n_pairs:
+            break
+    if bar is not None:
+        bar.update()
+    return _draw(torch.cat(collected), recipe, first_book)
+
+
+def _draw(heads: Tensor, recipe: Recipe, first_book: int) -> Tensor:
+    """Heads (n, g, d) as keys (g, K, d): distinct rows at random, repeated only once all are taken."""
+    n, group, _ = heads.shape
+    book = torch.arange(group, device=heads.device)[:, None]
+    row = torch.arange(n, device=heads.device)
+    place = torch.arange(recipe.n_pairs, device=heads.device)
+    order = torch.argsort(bits(recipe.seed, first_book + book, 1, row), dim=1, stable=True)
+    drawn = bits(recipe.seed, first_book + book, 2, place) % n  # (g, K)
+    distinct = min(n, recipe.n_pairs)
+    drawn[:, :distinct] = order[:, :distinct]
+    return heads[drawn, book].contiguous()
+
+
+Passes = Iterator[Iterator[Tensor]]  # of each pass, the heads (r, g, d) of batches or of all rows
+_METHODS = {"ema": _ema, "ema-reference": _ema, "lloyd": _lloyd, "sample": _sample}
+
+
+def _bar(show: bool, total: int, method: str) -> Any:
+    from contextlib import nullcontext
+
+    if not show:
+        return nullcontext(_Silent())
+    from tqdm.auto import tqdm
+
+    return tqdm(total=total, desc=f"keys ({method})", unit="epoch", leave=False)
+
+
+class _Silent:
+    def update(self) -> None:
+        pass

@@ -1,0 +1,254 @@
+"""Frozen keys, and the codes they give (section 2, step 2.1 of the paper)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dkvb import _validate
+from dkvb.bottleneck.conditioning import Conditioning
+from dkvb.bottleneck.projection import Projection
+from dkvb.kernels.nearest import KeyIndex, build_index, decide, search, squared_distances
+
+# Elements of float64 that a chunk of heads, or of exact distances, may hold: 32 MB.
+CHUNK_ELEMENTS = 1 << 22
+
+
+@dataclass(frozen=True)
+class KeyReport:
+    """What a careful person wants to know about keys, measured on rows held out from fitting."""
+
+    rows: int  # held-out rows the figures below come from
+    quantisation_error: float  # root mean squared distance from a head to its key
+    relative_error: float  # its square over the variance of the heads: 0 perfect, 1 useless
+    distinct: float  # share of keys that differ from every other key of their codebook
+    used: float  # share of keys that are the nearest to some key-initialisation row
+
+
+@dataclass(frozen=True, eq=False)
+class Codes:
+    """The keys that rows snap to: computed once, since keys are frozen."""
+
+    index: Tensor  # (n, C, top) nearest first; uint16 where the pairs allow
+    fingerprint: str  # of the keys
+    rows: Any = field(repr=False)  # the embeddings, for a search among other keys
+
+    def __len__(self) -> int:
+        return self.index.shape[0]
+
+    def __getitem__(self, rows: Any) -> Codes:
+        return Codes(self.index[rows], self.fingerprint, self.rows[_for_array(rows, self.rows)])
+
+    @property
+    def nearest(self) -> Tensor:
+        """The code of each codebook's nearest key (n, C)."""
+        return self.index[:, :, 0]
+
+
+@dataclass(frozen=True, eq=False)
+class Keys:
+    """C codebooks of K frozen keys, with everything that leads from an embedding to its codes.
+
+    One object serves many classifiers: cloning shares it, merging compares fingerprints.
+    """
+
+    conditioning: Conditioning
+    projection: Projection
+    keys: Tensor  # (C, K, d) float32, in the coordinates of centred, projected rows
+    report: KeyReport
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def n_codebooks(self) -> int:
+        return self.keys.shape[0]
+
+    @property
+    def n_pairs(self) -> int:
+        return self.keys.shape[1]
+
+    @property
+    def key_dim(self) -> int:
+        return self.keys.shape[2]
+
+    @property
+    def width(self) -> int:
+        """Width of the embeddings that these keys understand."""
+        return self.conditioning.width
+
+    @property
+    def device(self) -> torch.device:
+        return self.keys.device
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A digest of every number that decides codes: equal keys, equal fingerprint."""
+        digest = hashlib.sha256()
+        c, p = self.conditioning, self.projection
+        digest.update(repr((c.power, c.normalise, p.kind, p.n_codebooks, p.key_dim)).encode())
+        for tensor in (c.centre, c.components, p.matrices, self.keys):
+            if tensor is not None:
+                digest.update(repr(tuple(tensor.shape)).encode())
+                digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()[:32]
+
+    @cached_property
+    def first_of_equals(self) -> Tensor:
+        """True (C, K) for keys that equal no earlier key of their codebook: only these can win."""
+        return first_of_equals(self.keys)
+
+    @cached_property
+    def _index(self) -> KeyIndex:
+        return build_index(self.keys, self.first_of_equals)
+
+    def heads(self, X: Any) -> Tensor:
+        """The heads of embeddings (n, m): (n, C, d) float64, all at once; see `snap` for many rows."""
+        X = _validate.as_float32(_validate.rows(X, width=self.width)).to(self.device)
+        return self.projection(self.conditioning(X))
+
+    def snap(
+        self, X: Any, *, top: int = 1, active: Tensor | None = None, backend: str | None = None
+    ) -> Codes:
+        """The `top` nearest keys in each codebook, by L2 distance, ties to the lowest index.
+
+        Codes are canonical: the same for any batch size, number of threads and backend. X is an
+        array or a memory map (n, m); memory stays bounded whatever n is. `active` (C, K) restricts
+        the search to some keys; where a codebook has fewer than `top` of these, the last is repeated.
+        """
+        X = _validate.rows(X, width=self.width)
+        top = _validate.positive_int("top", top)
+        if top > self.n_pairs:
+            raise ValueError(f"top: expected at most {self.n_pairs}, the number of pairs; got {top}")
+        index, allowed = self._restricted(active, backend)
+        dtype = torch.uint16 if self.n_pairs <= 1 << 16 else torch.int32
+        out = torch.empty((X.shape[0], self.n_codebooks, top), dtype=dtype, device=self.device)
+        for part, codes, _ in self._search(X, index, allowed, top):
+            out[part] = codes.to(dtype)
+        return Codes(out, self.fingerprint, X)
+
+    def distances(self, X: Any, codes: Codes) -> Tensor:
+        """Squared L2 distances (n, C, top) from heads to the keys that `codes` names, float64."""
+        X = _validate.rows(X, width=self.width)
+        out = torch.empty(codes.index.shape, dtype=torch.float64, device=self.device)
+        books = torch.arange(self.n_codebooks, device=self.device)[:, None]
+        for part, x in _validate.chunks(X, self._chunk_rows(codes.index.shape[2]), "X", self.device):
+            heads = self.projection(self.conditioning(x))
+            keys = self.keys[books, codes.index[part].long()]  # (r, C, top, d)
+            flat = squared_distances(heads.flatten(0, 1), keys.flatten(0, 1))
+            out[part] = flat.view(out[part].shape)
+        return out
+
+    def exact_codes(self, x: Tensor, books: Tensor, allowed: Tensor, top: int = 1) -> Tensor:
+        """The canonical codes (r, top) of one codebook a row: x (r, m), books (r,), allowed (C, K)."""
+        largest = max(self.n_pairs, self.projection.width) * self.key_dim
+        step = max(1, CHUNK_ELEMENTS // largest)
+        parts = [torch.empty((0, top), dtype=torch.int32, device=self.device)]
+        for start in range(0, len(x), step):
+            book = books[start : start + step]
+            rows = self.conditioning.exact(x[start : start + step])
+            heads = self.projection.exact(rows, book)
+            codes, squared = decide(heads, self.keys[book], allowed[book], top)
+            # Where fewer than `top` keys are allowed, the last of them stands for the missing.
+            last = (squared.isfinite().sum(dim=1, keepdim=True) - 1).clamp(min=0)
+            place = torch.arange(top, device=self.device).minimum(last)
+            parts.append(codes.gather(1, place))
+        return torch.cat(parts)
+
+    def subset(self, kept: Tensor) -> tuple[Keys, Tensor]:
+        """Only the keys in kept (C, K), and the place (C, K') that each had here.
+
+        Codebooks keep different numbers; the shorter ones are filled with copies of their first
+        key, which ties, going to the lowest index, never select.
+        """
+        count = kept.sum(dim=1)
+        if not bool((count > 0).all()):
+            raise ValueError("kept: expected at least one key a codebook; some codebook keeps none")
+        place = torch.argsort((~kept).to(torch.uint8), dim=1, stable=True)[:, : int(count.max())]
+        filler = torch.arange(place.shape[1], device=place.device) >= count[:, None]
+        place = torch.where(filler, place[:, :1], place)
+        books = torch.arange(self.n_codebooks, device=place.device)[:, None]
+        return replace(self, keys=self.keys[books, place].contiguous()), place
+
+    def _search(
+        self, X: Any, index: KeyIndex, allowed: Tensor, top: int
+    ) -> Iterator[tuple[slice, Tensor, int]]:
+        """Canonical codes chunk by chunk: (slice, codes (r, C, top), how many were decided again)."""
+        for part, x in _validate.chunks(X, self._chunk_rows(1), "X", self.device):
+            codes, unsure = search(index, self.projection(self.conditioning(x)), top)
+            row, book = torch.nonzero(unsure, as_tuple=True)
+            if len(row):
+                codes[row, book] = self.exact_codes(x[row], book, allowed, top)
+            yield part, codes, len(row)
+
+    def _restricted(
+        self, active: Tensor | None, backend: str | None
+    ) -> tuple[KeyIndex, Tensor]:
+        if active is None:
+            index = self._index if backend is None else None
+            allowed = self.first_of_equals
+            return index or build_index(self.keys, allowed, backend), allowed
+        expected = (self.n_codebooks, self.n_pairs)
+        if tuple(active.shape) != expected or active.dtype != torch.bool:
+            raise ValueError(
+                f"active: expected a boolean tensor of shape {expected}; "
+                f"got {active.dtype} of shape {tuple(active.shape)}"
+            )
+        if not bool(active.any(dim=1).all()):
+            book = int(torch.nonzero(~active.any(dim=1))[0, 0])
+            raise ValueError(f"active: expected at least one key a codebook; codebook {book} has none")
+        allowed = first_of_equals(self.keys, active.to(self.device))
+        return build_index(self.keys, allowed, backend), allowed
+
+    def _chunk_rows(self, top: int) -> int:
+        per_row = self.n_codebooks * self.key_dim * top + self.width + self.projection.width
+        return max(1, CHUNK_ELEMENTS // per_row)
+
+    def to(self, device: torch.device | str) -> Keys:
+        """The same keys on another device."""
+        if torch.device(device) == self.device:
+            return self
+        return replace(
+            self,
+            conditioning=self.conditioning.to(device),
+            projection=self.projection.to(device),
+            keys=self.keys.to(device),
+        )
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Keys:
+        return self  # immutable: clones of a classifier share one object
+
+    def __repr__(self) -> str:
+        r = self.report
+        return (
+            f"Keys({self.n_codebooks} codebooks × {self.n_pairs} pairs, key_dim={self.key_dim}, "
+            f"width={self.width}, error={r.relative_error:.3f}, used={r.used:.0%}, "
+            f"fingerprint={self.fingerprint[:8]})"
+        )
+
+
+def first_of_equals(keys: Tensor, active: Tensor | None = None) -> Tensor:
+    """True (C, K) for active keys that equal no earlier active key of their codebook."""
+    first = torch.zeros(keys.shape[:2], dtype=torch.bool)
+    everything = np.arange(keys.shape[1])
+    for book, own in enumerate(keys.detach().cpu().numpy()):
+        candidates = everything if active is None else everything[active[book].cpu().numpy()]
+        items = np.ascontiguousarray(own[candidates] + 0.0)  # −0.0 becomes 0.0
+        if len(np.unique(items[:, 0])) == len(items):  # the usual case: no two share a coordinate
+            first[book, candidates] = True
+            continue
+        whole = items.view(np.dtype((np.void, items.itemsize * items.shape[1])))[:, 0]
+        first[book, candidates[np.unique(whole, return_index=True)[1]]] = True
+    return first.to(keys.device)
+
+
+def _for_array(rows: Any, array: Any) -> Any:
+    """An index of torch rows as one that `array` understands."""
+    if isinstance(rows, Tensor) and not isinstance(array, Tensor):
+        return rows.cpu().numpy()
+    return rows

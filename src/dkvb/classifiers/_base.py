@@ -1,0 +1,142 @@
+"""What every classifier of a stream shares: checking what comes in, and the order of the columns."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_array, check_consistent_length, check_random_state, column_or_1d
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from dkvb._validate import one_of
+from dkvb.classifiers._labels import LabelIndex, label_array
+
+Floats = NDArray[np.float64]
+Rows = NDArray[np.float32]
+Columns = NDArray[np.int64]
+
+
+class StreamClassifier(ClassifierMixin, BaseEstimator, ABC):
+    """A classifier that learns in calls of `partial_fit`, with labels it was never told of before.
+
+    A subclass says how to start, how columns are added, how to learn from checked rows, and how to
+    score rows; the scores' columns are in order of appearance, and sorted here.
+    """
+
+    _labels: LabelIndex
+    classes_: NDArray[Any]
+    n_features_in_: int
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Forget everything, then learn from these rows."""
+        return self._learn_from(X, y, classes=None, fresh=True)
+
+    def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:
+        """Learn from these rows, beside what was learned before.
+
+        `classes` declares labels that will come later, in any call; it is never needed.
+        """
+        return self._learn_from(X, y, classes, fresh=not hasattr(self, "_labels"))
+
+    def decision_function(self, X: ArrayLike) -> Floats:
+        """Scores (n, Y) in the order of `classes_`; for two classes their difference (n,)."""
+        scores = self._sorted_scores(X)
+        return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """The label of the highest score (n,)."""
+        best = self._sorted_scores(X).argmax(axis=1)
+        return self.classes_[best]
+
+    @abstractmethod
+    def _check_settings(self) -> None:
+        """Raise for a parameter that cannot be used."""
+
+    @abstractmethod
+    def _start(self, width: int) -> None:
+        """Begin an empty model for rows (n, width)."""
+
+    @abstractmethod
+    def _grow(self, n_columns: int) -> None:
+        """Make room for `n_columns` columns; those there stay."""
+
+    @abstractmethod
+    def _learn(self, rows: Rows, columns: Columns) -> None:
+        """Learn from rows (n, m) whose labels stand in `columns` (n,)."""
+
+    @abstractmethod
+    def _scores(self, rows: Rows) -> Floats:
+        """Scores (n, Y), columns in order of appearance."""
+
+    def _learn_from(self, X: ArrayLike, y: ArrayLike, classes: Any, fresh: bool) -> Self:
+        # Every check comes before the first change.
+        self._check_settings()
+        rows = self._as_rows(X)
+        if y is None:
+            raise ValueError(
+                f"This {type(self).__name__} estimator requires y to be passed, "
+                "but the target y is None."
+            )
+        targets = column_or_1d(label_array(y), warn=True)
+        check_consistent_length(rows, targets)
+        labels = LabelIndex() if fresh else self._labels.copy()
+        if classes is not None:
+            labels.add(classes, "classes")
+        labels.add(targets, "y")
+        self._remember_features(X, reset=fresh)
+
+        if fresh:
+            self._start(rows.shape[1])
+        self._grow(len(labels))
+        self._labels, self.classes_ = labels, labels.classes_
+        self._learn(rows, labels.columns(targets))
+        return self
+
+    def _sorted_scores(self, X: ArrayLike) -> Floats:
+        check_is_fitted(self, "_labels")
+        rows = self._as_rows(X)
+        self._remember_features(X, reset=False)
+        return self._scores(rows)[:, self._labels.order]  # (n, Y)
+
+    def _remember_features(self, X: Any, reset: bool) -> None:
+        """Compare feature names and width with those before, or write them down."""
+        validate_data(self, X, reset=reset, skip_check_array=True)
+
+    def _as_rows(self, X: ArrayLike) -> Rows:
+        with np.errstate(over="ignore"):  # too large for float32: the check says so better
+            rows: Rows = check_array(
+                X, dtype=np.float32, order="C", estimator=self, input_name="X"
+            )
+        return rows
+
+    def _seed(self, random_state: int | np.random.RandomState | None) -> int:
+        """One integer for all that is random from here on."""
+        if isinstance(random_state, int | np.integer):
+            return int(random_state)
+        return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
+
+
+def check_device(device: str) -> None:
+    """Raise for a device that is not one of ours, or not there."""
+    one_of("device", str(device).split(":")[0], ("cpu", "cuda"))
+    if str(device).startswith("cuda") and not torch.cuda.is_available():
+        raise ValueError("device: expected a machine with CUDA for 'cuda'; got none; use 'cpu'")
+
+
+def class_sums(rows: Floats, columns: Columns, n_columns: int) -> tuple[Floats, Columns]:
+    """Per class, the sum of its rows (Y, m) and their number (Y,)."""
+    sums = np.zeros((n_columns, rows.shape[1]))  # (Y, m)
+    order = np.argsort(columns, kind="stable")
+    present, first = np.unique(columns[order], return_index=True)
+    sums[present] = np.add.reduceat(rows[order], first, axis=0)
+    return sums, np.bincount(columns, minlength=n_columns).astype(np.int64)
+
+
+def softmax(scores: Floats) -> Floats:
+    """Probabilities from scores (n, Y)."""
+    powers: Floats = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return powers / powers.sum(axis=1, keepdims=True)

@@ -1,0 +1,197 @@
+"""Which label stands in which column of a model's scores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Label: TypeAlias = int | float | str | bool
+
+_KIND_OF_TYPE: tuple[tuple[type | tuple[type, ...], str], ...] = (
+    ((bool, np.bool_), "boolean"),  # before the integers: a bool is an int to Python
+    ((int, float, np.integer, np.floating), "number"),
+    (str, "string"),
+)
+
+
+def label_array(labels: Any) -> NDArray[Any]:
+    """Labels as an array that still shows the kind of each of them.
+
+    NumPy would turn the list `[1, "a"]` into two strings, and `[True, 2]` into two integers.
+
+    >>> label_array([1, "a"]).tolist()
+    [1, 'a']
+    """
+    if hasattr(labels, "dtype") or not isinstance(labels, Iterable) or isinstance(labels, str):
+        return np.asarray(labels)
+    mixed = np.array(list(labels), dtype=object)
+    kinds = {_kind_of(label) for label in mixed.flat}
+    return np.array(mixed.tolist()) if len(kinds) == 1 and None not in kinds else mixed
+
+
+def _kind_of(label: object) -> str | None:
+    return next((kind for types, kind in _KIND_OF_TYPE if isinstance(label, types)), None)
+
+
+def _plain(labels: Any, name: str) -> tuple[NDArray[Any], str]:
+    """Labels as an array of booleans, numbers or strings, and their kind; else an error."""
+    array = label_array(labels)
+    if array.ndim != 1:
+        raise ValueError(f"{name}: expected a 1-d sequence of labels; got shape {array.shape}")
+    if array.dtype.kind not in "biufU":
+        array = _typed(array.astype(object), name)
+    kind = {"b": "boolean", "U": "string"}.get(array.dtype.kind, "number")
+    if array.dtype.kind == "f":
+        if not np.isfinite(array).all():
+            raise ValueError(f"{name}: expected labels; got NaN or infinity; drop those rows")
+        if (array != np.floor(array)).any():
+            raise ValueError(
+                f"Unknown label type: {name} expects classes (integers, strings or booleans); "
+                "got continuous numbers; round or bin them first"
+            )
+    if array.dtype.kind == "u" and array.size and int(array.max()) > np.iinfo(np.int64).max:
+        raise ValueError(f"{name}: expected integers below 2**63; got {int(array.max())}")
+    return array, kind
+
+
+def _typed(objects: NDArray[Any], name: str) -> NDArray[Any]:
+    """An array of objects of one kind as an array of that kind."""
+    kinds = {_kind_of(label) for label in objects}
+    if None in kinds:
+        alien = next(label for label in objects if _kind_of(label) is None)
+        missing = alien is None or alien != alien or type(alien).__name__ in ("NAType", "NaTType")
+        if missing:
+            raise ValueError(f"{name}: expected labels; got {alien!r}; drop the rows without label")
+        raise TypeError(
+            f"{name}: expected integers, strings or booleans; got {alien!r} of type "
+            f"{type(alien).__name__}"
+        )
+    if len(kinds) > 1:
+        raise TypeError(
+            f"{name}: expected labels of one kind; got a mixture of "
+            f"{' and '.join(sorted(str(kind) for kind in kinds))} labels; convert them to one"
+        )
+    array = np.array(objects.tolist())
+    if array.dtype.kind == "O":
+        raise ValueError(f"{name}: expected integers that fit in 64 bits; got larger ones")
+    return array
+
+
+class LabelIndex:
+    """Labels of one kind, each with a column, in order of appearance.
+
+    Kinds are "number" (integers, and floats without a fraction, as in scikit-learn), "string" and
+    "boolean". `classes_` has them sorted; `order` leads from columns to that order.
+
+    >>> index = LabelIndex()
+    >>> index.add(["cat", "ant"])
+    >>> index.add(["bee", "cat"])
+    >>> index.classes_.tolist(), index.order.tolist()
+    (['ant', 'bee', 'cat'], [1, 2, 0])
+    >>> index.columns(["bee", "cat"]).tolist()
+    [2, 0]
+    """
+
+    def __init__(self) -> None:
+        self.kind: str | None = None
+        self._column: dict[Any, int] = {}
+        self._dtype = np.dtype(np.int64)
+        self._sorted: tuple[NDArray[Any], NDArray[np.int64]] | None = None
+
+    def __len__(self) -> int:
+        return len(self._column)
+
+    def __contains__(self, label: object) -> bool:
+        return label in self._column and _kind_of(label) == self.kind
+
+    def add(self, labels: Any, name: str = "y") -> None:
+        """Give every label that has none yet the next column; a wrong label changes nothing."""
+        array, kind = _plain(labels, name)
+        if array.size == 0:
+            return
+        self._same_kind(kind, name)
+        # A 64-bit unsigned and a signed integer would meet in a float, which cannot hold either.
+        own = np.dtype(np.int64) if array.dtype == np.uint64 else array.dtype
+        self._dtype = np.result_type(self._dtype, own) if self._column else own
+        self.kind = kind
+        for label in _distinct(array):
+            self._column.setdefault(label, len(self._column))
+        self._sorted = None
+
+    def columns(self, labels: Any, name: str = "y") -> NDArray[np.int64]:
+        """The column of each label (n,); labels never added are an error that names them."""
+        array, kind = _plain(labels, name)
+        if array.size:
+            self._same_kind(kind, name)
+        distinct, inverse = np.unique(array, return_inverse=True)
+        known = [self._column.get(label, -1) for label in distinct.tolist()]
+        unknown = [label for label, column in zip(distinct.tolist(), known, strict=True) if column < 0]
+        if unknown:
+            shown = ", ".join(map(repr, unknown[:10])) + (", …" if len(unknown) > 10 else "")
+            raise ValueError(f"{name}: expected labels learned before; got {shown}")
+        return np.asarray(known, dtype=np.int64)[inverse.reshape(-1)]
+
+    def remove(self, label: Any) -> int:
+        """Take one label out; later columns move one to the left. Returns the column it had."""
+        column = int(self.columns([label], "label")[0])
+        remaining = [kept for kept in self._column if self._column[kept] != column]
+        self._column = {kept: position for position, kept in enumerate(remaining)}
+        self._sorted = None
+        if not remaining:
+            self.kind = None
+        return column
+
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """All labels, sorted, in their own dtype (Y,)."""
+        return self._in_order()[0]
+
+    @property
+    def order(self) -> NDArray[np.int64]:
+        """The column of each of `classes_`: `scores[:, order]` stands in the order of `classes_`."""
+        return self._in_order()[1]
+
+    def copy(self) -> LabelIndex:
+        """An index with the same columns that can grow on its own."""
+        twin = LabelIndex()
+        twin.kind, twin._column, twin._dtype = self.kind, dict(self._column), self._dtype
+        twin._sorted = self._sorted
+        return twin
+
+    def to_list(self) -> list[Label]:
+        """The labels in order of their columns, as plain Python values."""
+        labels = list(self._column)
+        return [float(label) for label in labels] if self._dtype.kind == "f" else labels
+
+    @classmethod
+    def from_list(cls, labels: Sequence[Label]) -> LabelIndex:
+        """The index that `to_list` describes."""
+        index = cls()
+        index.add(labels, "labels")
+        return index
+
+    def _same_kind(self, kind: str, name: str) -> None:
+        if self.kind is not None and kind != self.kind:
+            raise TypeError(
+                f"{name}: expected {self.kind} labels like those before; got {kind} labels; "
+                "a model takes labels of one kind"
+            )
+
+    def _in_order(self) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        if self._sorted is None:
+            labels = list(self._column)
+            dtype = np.dtype(np.str_) if self.kind == "string" else self._dtype
+            array = np.array(labels, dtype=dtype)  # (Y,) strings as wide as the longest
+            order = np.argsort(array, kind="stable").astype(np.int64)
+            self._sorted = array[order], order
+        return self._sorted
+
+
+def _distinct(array: NDArray[Any]) -> list[Any]:
+    """Distinct labels in order of appearance; whole floats as integers, so that 1.0 is 1."""
+    values, first = np.unique(array, return_index=True)
+    ordered = values[np.argsort(first)].tolist()
+    return [int(value) for value in ordered] if array.dtype.kind == "f" else ordered

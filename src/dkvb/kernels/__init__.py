@@ -1,0 +1,45 @@
+"""The three operations that cost time, each with an obvious oracle and faster versions.
+
+`nearest` finds keys, `accumulate` gathers statistics of keys and classes, `descend` learns values
+by SGD. Every operation exists as `oracle` (obvious torch, any device), `cpu` (compiled by numba)
+and `triton` (CUDA).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.util import find_spec
+
+import torch
+
+from dkvb._validate import one_of
+
+BACKENDS = ("oracle", "cpu", "triton")
+
+
+@cache
+def _installed(package: str) -> bool:
+    return find_spec(package) is not None
+
+
+def choose(device: torch.device | str, backend: str | None = None) -> str:
+    """The backend for tensors on `device`: the one asked for, else the fastest that can run.
+
+    CUDA tensors go to `triton`, CPU tensors to `cpu`; where the package it needs is not installed,
+    and on any other device, the `oracle` runs.
+
+    >>> choose("cpu", "oracle")
+    'oracle'
+    """
+    kind = torch.device(device).type
+    if backend is None:
+        if kind == "cuda" and _installed("triton"):
+            return "triton"
+        return "cpu" if kind == "cpu" and _installed("numba") else "oracle"
+    one_of("backend", backend, BACKENDS)
+    if backend == "cpu" and (kind != "cpu" or not _installed("numba")):
+        raise ValueError(
+            f"backend: 'cpu' needs tensors on the CPU and the package numba; got tensors on {kind!r}, "
+            f"numba {'installed' if _installed('numba') else 'missing'}; use backend=None"
+        )
+    return backend

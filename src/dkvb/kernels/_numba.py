@@ -1,0 +1,147 @@
+"""How the compiled CPU kernels are compiled and run on several cores.
+
+Kernels release the interpreter lock and are called from ordinary threads that live for one call.
+numba's own parallel layers are not used: one of them aborts the process when two Python threads
+call at once, another when a process forks after the first call. Here nothing outlives a call, so
+threads, forks and other libraries' thread pools cannot meet it.
+
+Compiled code is kept on disk beside the sources (or in the user's cache where that is read-only):
+the first call ever costs the time that each kernel states, later processes some milliseconds.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from threading import Thread
+from typing import Any, TypeVar, cast
+
+import numba
+import numpy as np
+import torch
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+from numba.np.arrayobj import make_array
+from numpy.typing import NDArray
+from torch import Tensor
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+# Sums may be reordered and fused into multiply-adds and NaN does not occur; infinity does (keys
+# that must not be chosen), so "ninf" is left out.
+_FASTMATH = {"contract", "reassoc", "nsz", "arcp", "nnan"}
+_POISON = 1 << 62
+
+
+def compiled(function: F) -> F:
+    """Compile with numba, keeping the result on disk where that can be done."""
+    options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": _FASTMATH}
+    try:
+        return cast(F, numba.njit(cache=True, **options)(function))
+    except RuntimeError:  # numba: no locator available, that is, nowhere to write
+        return cast(F, numba.njit(**options)(function))
+
+
+def run(kernel: Callable[..., None], tasks: int, *arguments: Any) -> None:
+    """Call kernel(state, worker, workers, *arguments) in as many threads as torch uses.
+
+    Never more threads than there are tasks. `state` is shared by the workers: `take` hands out
+    tasks from it, `wait` makes workers meet. An exception in any of them is raised here.
+    """
+    workers = max(1, min(torch.get_num_threads(), tasks))
+    state = np.zeros(2 * _LINE, dtype=np.int64)
+    errors: list[BaseException] = []
+
+    def work(worker: int) -> None:
+        try:
+            kernel(state, worker, workers, *arguments)
+        except BaseException as error:
+            errors.append(error)
+            state[_ARRIVED] = _POISON  # lets the others leave `wait`
+
+    threads = [Thread(target=work, args=(worker,), daemon=True) for worker in range(1, workers)]
+    started = []
+    try:
+        for thread in threads:
+            thread.start()
+            started.append(thread)
+        work(0)
+    except BaseException:  # a thread that cannot be started: the others must not wait for it
+        state[_ARRIVED] = _POISON
+        raise
+    finally:
+        for thread in started:
+            thread.join()
+    if errors:
+        raise errors[0]
+
+
+_LINE = 8  # int64 numbers in a cache line: the two counters must not share one
+_TAKEN, _ARRIVED = 0, _LINE
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _fetch_add(typing_context: Any, counters: Any, index: Any, amount: Any) -> Any:
+    """Add to counters[index], atomically, and return what stood there."""
+
+    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        data = make_array(sig.args[0])(context, builder, args[0]).data
+        return builder.atomic_rmw("add", builder.gep(data, [args[1]]), args[2], "seq_cst")
+
+    return types.int64(counters, types.int64, types.int64), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _read(typing_context: Any, counters: Any, index: Any) -> Any:
+    """Read counters[index], atomically."""
+
+    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        data = make_array(sig.args[0])(context, builder, args[0]).data
+        place = builder.gep(data, [args[1]])
+        return builder.load_atomic(place, "seq_cst", 8, typ=ir.IntType(64))
+
+    return types.int64(counters, types.int64), generate
+
+
+# Lets another thread run on this core; matters when there are more threads than cores.
+_give_way = types.ExternalFunction(
+    "SwitchToThread" if sys.platform == "win32" else "sched_yield", types.int32()
+)
+
+
+@compiled
+def take(state: NDArray[np.int64]) -> int:
+    """The next task: 0, 1, 2 … over all workers together."""
+    return int(_fetch_add(state, _TAKEN, 1))
+
+
+@compiled
+def wait(state: NDArray[np.int64], meeting: int, workers: int) -> None:
+    """Wait until all workers have come to meeting number 1, 2, 3 …"""
+    if workers == 1:
+        return
+    _fetch_add(state, _ARRIVED, 1)
+    spins = 0
+    while _read(state, _ARRIVED) < meeting * workers:
+        spins += 1
+        if spins > 1000:
+            _give_way()
+
+
+def check_codes(codes: Tensor, columns: Tensor, table: Tensor) -> None:
+    """Refuse codes (n, C) and columns (n,) that point outside a table (C, K, Y): compiled code
+    would read and write there.
+    """
+    n_codebooks, n_pairs, n_columns = table.shape
+    if codes.ndim != 2 or codes.shape[1] != n_codebooks:
+        raise ValueError(f"codes: expected shape (n, {n_codebooks}); got {tuple(codes.shape)}")
+    if columns.shape != codes.shape[:1]:
+        raise ValueError(f"columns: expected one for each of {len(codes)} rows; got {len(columns)}")
+    for name, values, size in (("codes", codes, n_pairs), ("columns", columns, n_columns)):
+        array = values.numpy()
+        if array.size and not 0 <= array.min() <= array.max() < size:
+            raise ValueError(
+                f"{name}: expected 0 to {size - 1}; got {array.min()} to {array.max()}; "
+                "were they made for another table?"
+            )

@@ -1,0 +1,179 @@
+"""The inner loop of every search on the CPU: scores of a few heads against panels of keys.
+
+numba vectorises only innermost loops, and then keeps one accumulator a head. A search wants a tile
+of several heads × several vectors of keys in registers, so that each loaded number is used often.
+This tile is written out here as LLVM vector instructions; everything around it is plain numba. The
+key dimension stays a run-time number, so one compilation serves all shapes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import binding, ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+from numba.np.arrayobj import make_array
+
+
+def _tile() -> tuple[int, int]:
+    """Float32 lanes of a vector register, and how many of them the tile takes a head."""
+    features = binding.get_host_cpu_features()
+    if features.get("avx512f"):
+        return 16, 4
+    if features.get("avx"):
+        return 8, 2  # only 16 registers: 8 accumulators, 4 minima and the operands
+    return 4, 4
+
+
+LANES, VECTORS = _tile()
+HEADS = 4
+PANEL = LANES * VECTORS  # keys that are scored together, and contiguous in memory
+
+_INDEX = ir.IntType(64)
+_FLOAT = ir.FloatType()
+_VECTOR = ir.VectorType(_FLOAT, LANES)
+
+
+def _load(builder: Any, base: Any, offset: Any, kind: ir.Type) -> Any:
+    pointer = builder.bitcast(builder.gep(base, [offset]), kind.as_pointer())
+    return builder.load(pointer, align=4, typ=kind)
+
+
+def _splat(builder: Any, scalar: Any) -> Any:
+    one = builder.insert_element(ir.Constant(_VECTOR, ir.Undefined), scalar, ir.IntType(32)(0))
+    zeros = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
+    return builder.shuffle_vector(one, ir.Constant(_VECTOR, ir.Undefined), zeros)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def score_panels(
+    typing_context: Any, heads: Any, keys: Any, bias: Any, first: Any, last: Any, scores: Any, lowest: Any
+) -> Any:
+    """Score HEADS heads against panels first … last − 1: score = bias + head · key.
+
+    heads (d, HEADS) negated by the caller, keys (panels, d, PANEL), bias (panels, PANEL), all
+    float32 and contiguous. Writes scores (HEADS, at least (last − first) · PANEL) and lowest
+    (HEADS,), the lowest score of each head; +inf in `bias` is fine, NaN is not.
+    """
+    signature = types.void(heads, keys, bias, types.int64, types.int64, scores, lowest)
+
+    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        def array(position: int) -> Any:
+            return make_array(sig.args[position])(context, builder, args[position])
+
+        def times(a: Any, b: int) -> Any:
+            return builder.mul(a, _INDEX(b))
+
+        head_data, key_data, bias_data = array(0).data, array(1).data, array(2).data
+        out, lowest_data = array(5), array(6).data
+        depth = builder.extract_value(array(0).shape, 0)
+        row_length = builder.extract_value(out.shape, 1)
+        first_panel, last_panel = args[3], args[4]
+        fma = cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(_VECTOR, [_VECTOR] * 3), f"llvm.fmuladd.v{LANES}f32"
+        )
+        tile = [(h, v) for h in range(HEADS) for v in range(VECTORS)]
+
+        before = builder.block
+        panels = builder.append_basic_block("panels")
+        depths = builder.append_basic_block("depths")
+        store = builder.append_basic_block("store")
+        finish = builder.append_basic_block("finish")
+        builder.branch(panels)
+
+        builder.position_at_end(panels)
+        panel = builder.phi(_INDEX)
+        minima = [builder.phi(_VECTOR) for _ in range(HEADS)]
+        panel.add_incoming(first_panel, before)
+        for minimum in minima:
+            minimum.add_incoming(ir.Constant(_VECTOR, [float("inf")] * LANES), before)
+        bias_at = times(panel, PANEL)
+        biases = [
+            _load(builder, bias_data, builder.add(bias_at, _INDEX(v * LANES)), _VECTOR)
+            for v in range(VECTORS)
+        ]
+        keys_at = builder.mul(bias_at, depth)
+        builder.branch(depths)
+
+        builder.position_at_end(depths)
+        j = builder.phi(_INDEX)
+        j.add_incoming(_INDEX(0), panels)
+        sums = {}
+        for h, v in tile:
+            sums[h, v] = builder.phi(_VECTOR)
+            sums[h, v].add_incoming(biases[v], panels)
+        row_at = builder.add(keys_at, times(j, PANEL))
+        row = [
+            _load(builder, key_data, builder.add(row_at, _INDEX(v * LANES)), _VECTOR)
+            for v in range(VECTORS)
+        ]
+        totals = {}
+        for h in range(HEADS):
+            at = builder.add(times(j, HEADS), _INDEX(h))
+            head = _splat(builder, _load(builder, head_data, at, _FLOAT))
+            for v in range(VECTORS):
+                totals[h, v] = builder.call(fma, [head, row[v], sums[h, v]])
+        following = builder.add(j, _INDEX(1))
+        j.add_incoming(following, depths)
+        for at in tile:
+            sums[at].add_incoming(totals[at], depths)
+        builder.cbranch(builder.icmp_signed("<", following, depth), depths, store)
+
+        builder.position_at_end(store)
+        column = times(builder.sub(panel, first_panel), PANEL)
+        lower = list(minima)
+        for h, v in tile:
+            at = builder.add(builder.mul(row_length, _INDEX(h)), builder.add(column, _INDEX(v * LANES)))
+            place = builder.bitcast(builder.gep(out.data, [at]), _VECTOR.as_pointer())
+            builder.store(totals[h, v], place, align=4)
+            less = builder.fcmp_ordered("<", totals[h, v], lower[h], flags=("nnan", "nsz"))
+            lower[h] = builder.select(less, totals[h, v], lower[h])
+        next_panel = builder.add(panel, _INDEX(1))
+        panel.add_incoming(next_panel, store)
+        for h in range(HEADS):
+            minima[h].add_incoming(lower[h], store)
+        builder.cbranch(builder.icmp_signed("<", next_panel, last_panel), panels, finish)
+
+        builder.position_at_end(finish)
+        reduce = cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(_FLOAT, [_VECTOR]), f"llvm.vector.reduce.fmin.v{LANES}f32"
+        )
+        for h in range(HEADS):
+            value = builder.call(reduce, [lower[h]], fastmath=("nnan", "nsz"))
+            builder.store(value, builder.gep(lowest_data, [_INDEX(h)]))
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def up_to(typing_context: Any, scores: Any, head: Any, column: Any, limit: Any) -> Any:
+    """The set of k in 0 … PANEL − 1 with scores[head, column + k] ≤ limit, as bits of an int64."""
+    signature = types.int64(scores, types.int64, types.int64, types.float32)
+
+    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        array = make_array(sig.args[0])(context, builder, args[0])
+        row_length = builder.extract_value(array.shape, 1)
+        start = builder.add(builder.mul(row_length, args[1]), args[2])
+        limits = _splat(builder, args[3])
+        bits = _INDEX(0)
+        for v in range(VECTORS):
+            vector = _load(builder, array.data, builder.add(start, _INDEX(v * LANES)), _VECTOR)
+            less = builder.fcmp_ordered("<=", vector, limits)
+            part = builder.zext(builder.bitcast(less, ir.IntType(LANES)), _INDEX)
+            bits = builder.or_(bits, builder.shl(part, _INDEX(v * LANES)))
+        return bits
+
+    return signature, generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def first_bit(typing_context: Any, bits: Any) -> Any:
+    """The position of the lowest bit that is set; `bits` is not 0."""
+
+    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.cttz(args[0], ir.IntType(1)(1))
+
+    return types.int64(types.int64), generate

@@ -1,0 +1,90 @@
+"""Random numbers as a function of counters: the same bits on any device, in any order of asking.
+
+A generator with state would tie results to batch sizes, devices and threads. Here the k-th number
+is a hash of (seed, counters), by the finaliser of SplitMix64 (Steele, Lea, Flood, 2014).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+_GOLDEN = 0x9E3779B97F4A7C15
+_FIRST = 0xBF58476D1CE4E5B9
+_SECOND = 0x94D049BB133111EB
+
+
+def _signed(value: int) -> int:
+    """The int64 with the same 64 bits."""
+    value &= (1 << 64) - 1
+    return value - (1 << 64) if value >> 63 else value
+
+
+def _mix(z: Tensor) -> Tensor:
+    # int64 multiplication wraps like uint64's; a logical shift is the arithmetic one, masked.
+    z = (z ^ ((z >> 30) & ((1 << 34) - 1))) * _signed(_FIRST)
+    z = (z ^ ((z >> 27) & ((1 << 37) - 1))) * _signed(_SECOND)
+    return z ^ ((z >> 31) & ((1 << 33) - 1))
+
+
+def bits(seed: int, a: int | Tensor, b: int | Tensor, c: int | Tensor) -> Tensor:
+    """63 random bits as a non-negative int64, a function of the seed and three counters (broadcast).
+
+    >>> bits(0, 1, 2, torch.arange(3)).shape
+    torch.Size([3])
+    """
+    device = next((t.device for t in (a, b, c) if isinstance(t, Tensor)), torch.device("cpu"))
+    state = _mix(torch.tensor(_signed(seed + _GOLDEN), device=device))
+    for counter in (a, b, c):
+        counter = torch.as_tensor(counter, dtype=torch.int64, device=device)
+        state = _mix((state ^ counter) + _signed(_GOLDEN))
+    return state & ((1 << 63) - 1)
+
+
+def scalar_bits(seed: Any, a: Any, b: Any, c: Any) -> Any:
+    """`bits` for one set of counters, written so that numba can compile it (uint64 in, int64 out)."""
+    golden = np.uint64(_GOLDEN)
+    state = np.uint64(seed) + golden
+    for step in range(4):
+        if step == 1:
+            state = (state ^ np.uint64(a)) + golden
+        if step == 2:
+            state = (state ^ np.uint64(b)) + golden
+        if step == 3:
+            state = (state ^ np.uint64(c)) + golden
+        state = (state ^ (state >> np.uint64(30))) * np.uint64(_FIRST)
+        state = (state ^ (state >> np.uint64(27))) * np.uint64(_SECOND)
+        state = state ^ (state >> np.uint64(31))
+    return np.int64(state & np.uint64((1 << 63) - 1))
+
+
+def content_hash(x: Tensor) -> Tensor:
+    """63 bits a row (n,), a function of the numbers in the row alone: x (n, m) float32.
+
+    Integer sums are exact in any order, so that the hash is the same in any batch.
+    """
+    words = (x + 0.0).contiguous().view(torch.int32).long()  # −0.0 becomes 0.0
+    places = torch.arange(x.shape[1], device=x.device)
+    return bits(0, 0, 0, bits(0, 0, words, places).sum(dim=1))
+
+
+def epoch_order(n: int, seed: int, epoch: int, device: torch.device | str = "cpu") -> Tensor:
+    """The order in which epoch `epoch` visits n rows: a permutation (n,) int64.
+
+    >>> sorted(epoch_order(5, seed=0, epoch=3).tolist())
+    [0, 1, 2, 3, 4]
+    """
+    rows = torch.arange(n, device=device)
+    return torch.argsort(bits(seed, epoch, 0, rows), stable=True)
+
+
+def epoch_orders(
+    n: int, seed: int, first_epoch: int, epochs: int, device: torch.device | str = "cpu"
+) -> Tensor:
+    """`epoch_order` of `epochs` epochs in a row (epochs, n) int64."""
+    epoch = torch.arange(first_epoch, first_epoch + epochs, device=device)[:, None]
+    rows = torch.arange(n, device=device)
+    return torch.argsort(bits(seed, epoch, 0, rows), dim=1, stable=True)
