@@ -4,7 +4,9 @@ import json
 import re
 import subprocess
 import sys
+import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -49,7 +51,7 @@ def test_evaluate_writes_records_summary_and_picture(files):
     result = evaluate(files, "--classifier", "linear:learning_rate=0.1", "--seeds", "1,2")
     assert result.exit_code == 0, result.output
     assert "prototypes" in result.stdout
-    assert "final accuracy" in " ".join(result.stdout.split())
+    assert "forgetting" in result.stdout
     out = files / "out"
     assert sorted(p.name for p in out.iterdir()) == [
         "accuracy.png", "records.jsonl", "summary.json",
@@ -299,13 +301,54 @@ def test_the_real_command_in_a_pipe(files):
     assert bad.stderr.count("\n") == 1
 
 
-def test_reproduce_names_its_experiments(tmp_path):
+@pytest.fixture
+def experiment(monkeypatch):
+    """An experiment named key-dim in place of the paper's; returns what it was called with."""
+    calls = []
+
+    def run(seeds, out, progress):
+        warnings.warn("few rows", UserWarning, stacklevel=1)
+        calls.append((seeds, out, progress))
+        return {"linear": {"accuracy": [0.0, 1.0]}}
+
+    registry = SimpleNamespace(EXPERIMENTS={"key-dim": "Figure 4a"}, __path__=[])
+    monkeypatch.setitem(sys.modules, "dkvb.paper", registry)
+    monkeypatch.setitem(sys.modules, "dkvb.paper.key_dim", SimpleNamespace(run=run))
+    return calls
+
+
+@pytest.mark.filterwarnings("default")
+def test_reproduce_runs_an_experiment(tmp_path, experiment):
+    result = dkvb("reproduce", "key-dim", "--seeds", "1,2", "--out", tmp_path / "out")
+    assert result.exit_code == 0, result.output
+    assert experiment == [([1, 2], tmp_path / "out", False)]
+    assert "0.000  1.000" in result.stdout
+    assert result.stderr == "warning: few rows\n"
+
+
+def test_reproduce_names_its_experiments(tmp_path, experiment):
     listed = dkvb("reproduce", "--list")
     assert listed.exit_code == 0
-    assert listed.stdout.startswith("toy")
+    assert listed.stdout.split() == ["key-dim", "Figure", "4a"]
     for arguments in (("nonesuch",), ()):
         refused = dkvb("reproduce", *arguments, "--out", tmp_path / "out")
         assert_refused(refused, tmp_path, "NAME: expected")
+    refused = dkvb("reproduce", "key-dim", "--seeds", "one", "--out", tmp_path / "out")
+    assert_refused(refused, tmp_path, "--seeds: expected")
+    assert experiment == []
+
+
+def test_demo_shows_its_table_and_names_its_picture(tmp_path, monkeypatch):
+    def run(out, progress):
+        table = {"bottleneck": {"class-incremental": {"mean": 79.0, "std": 0.5}}}
+        return {"table": table, "title": "CIFAR-10", "picture": out / "accuracy.png"}
+
+    monkeypatch.setitem(sys.modules, "dkvb.demo", SimpleNamespace(run=run))
+    result = dkvb("demo", "--out", tmp_path / "out")
+    assert result.exit_code == 0, result.output
+    assert "79.00 ± 0.50" in result.stdout
+    assert str(tmp_path / "out" / "accuracy.png") in result.stdout
+    assert dkvb("demo", "--out", tmp_path / "out", "--quiet").output == ""
 
 
 def test_pictures_need_records(tmp_path):

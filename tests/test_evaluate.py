@@ -120,17 +120,30 @@ def test_a_summing_learner_forgets_nothing(blobs):
 
 
 def test_loss_is_the_cross_entropy_of_predict_proba(blobs):
-    train, test = blobs
-    noisy = train[0] + 40 * np.random.default_rng(1).normal(size=train[0].shape)
-    record = evaluate(GaussianNB, iid(train[1]), (noisy, train[1]), test)
-    model = GaussianNB().partial_fit(noisy, train[1], classes=np.arange(6))
+    (X, y), (X_train, y_train) = blobs  # the larger set is the test set
+    noisy = X_train + 40 * np.random.default_rng(1).normal(size=X_train.shape)
+    record = evaluate(GaussianNB, iid(y_train), (noisy, y_train), (X, y))
+    model = GaussianNB().partial_fit(noisy, y_train, classes=np.arange(6))
 
     def loss(X, y):
         return -np.log(model.predict_proba(X)[np.arange(len(y)), y]).mean()
 
-    assert record.curve[0].test_loss == pytest.approx(loss(*test), abs=1e-5)
-    assert record.curve[0].train_loss == pytest.approx(loss(noisy, train[1]), abs=1e-5)
+    assert record.curve[0].test_loss == pytest.approx(loss(X, y), abs=1e-5)
+    assert record.curve[0].train_loss == pytest.approx(loss(noisy, y_train), abs=1e-5)
     assert record.metrics["test_loss"] == record.curve[0].test_loss
+
+
+def test_the_train_loss_is_measured_on_no_more_rows_than_the_test_loss(blobs):
+    asked = []
+
+    class Watching(Remembering):
+        def predict_proba(self, X):
+            asked.append(len(X))
+            return super().predict_proba(X)
+
+    (X, y), (X_test, y_test) = blobs
+    evaluate(Watching, iid(y), (X, y), (X_test[::6], y_test[::6]))
+    assert max(asked) == len(y_test[::6])
 
 
 def test_iid_is_one_stage(blobs):
@@ -180,6 +193,15 @@ def test_evaluate_every_cuts_epochs_into_pieces(blobs):
     assert once.metrics == record.metrics
     without_epochs = evaluate(Remembering, stream, train, test, evaluate_every=2)
     assert [p.epoch for p in without_epochs.curve] == [None, None]
+
+
+def test_a_single_pass_is_not_cut_into_pieces(blobs):
+    class SinglePass(Forgetful):
+        learns_in_epochs = False
+
+    train, test = blobs
+    record = evaluate(lambda: SinglePass(epochs=4), iid(train[1]), train, test, evaluate_every=1)
+    assert [p.epoch for p in record.curve] == [None]
 
 
 def test_what_can_be_prepared_is_prepared_once(blobs):

@@ -8,8 +8,6 @@ import sys
 import tomllib
 from pathlib import Path
 
-import pytest
-
 import dkvb
 
 ROOT = Path(__file__).parents[1]
@@ -24,43 +22,46 @@ def python(program: str) -> str:
 
 
 def test_import_is_quick_and_light() -> None:
-    program = """
+    # Processor time, since the clock on the wall also measures who else uses this machine.
+    seconds, loaded = json.loads(
+        python("""
 import json, sys, time
 import numpy, torch
-before, start = set(sys.modules), time.perf_counter()
+before, start = set(sys.modules), time.process_time()
 import dkvb
-print(json.dumps([time.perf_counter() - start, sorted(set(sys.modules) - before)]))
-"""
-    runs = [json.loads(python(program)) for _ in range(2)]
-    assert min(seconds for seconds, _ in runs) < 1.5
-    loaded = {name.partition(".")[0] for name in runs[0][1]}
+print(json.dumps([time.process_time() - start, sorted(set(sys.modules) - before)]))
+""")
+    )
+    assert seconds < 1.5
     heavy = {"matplotlib", "numba", "sklearn", "timm", "torchvision", "triton", "typer"}
-    assert loaded & heavy == set()
+    assert {name.partition(".")[0] for name in loaded} & heavy == set()
 
 
-@pytest.mark.parametrize("room", ["kernels", "bottleneck", "learning"])
-def test_model_imports_with_torch_and_numpy_alone(room: str) -> None:
-    python(f"""
+def test_model_imports_with_torch_and_numpy_alone() -> None:
+    imported = python("""
 import importlib, pkgutil, sys
 import numpy, torch
 
+MISSING = "llvmlite matplotlib numba rich scipy sklearn tqdm triton typer".split()
+
 class Missing:
-    names = {{"llvmlite", "matplotlib", "numba", "rich", "scipy"}}
-    names |= {{"sklearn", "tqdm", "triton", "typer"}}
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in self.names:
-            raise ModuleNotFoundError(f"{{name}} is not installed here", name=name)
+        if name.partition(".")[0] in MISSING:
+            raise ModuleNotFoundError(f"{name} is not installed here", name=name)
 
 for name in list(sys.modules):
-    if name.partition(".")[0] in Missing.names:
+    if name.partition(".")[0] in MISSING:
         del sys.modules[name]
 sys.meta_path.insert(0, Missing())
-package = importlib.import_module("dkvb.{room}")
-for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
-    compiled = {{"cpu", "triton", "_numba", "_simd"}}  # imported only where they run
-    if module.name.rpartition(".")[2] not in compiled:
-        importlib.import_module(module.name)
-""")
+for room in ("kernels", "bottleneck", "learning"):
+    package = importlib.import_module(f"dkvb.{room}")
+    for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+        compiled = {"cpu", "triton", "_numba", "_simd"}  # imported only where they run
+        if module.name.rpartition(".")[2] not in compiled:
+            importlib.import_module(module.name)
+            print(module.name)
+""").split()
+    assert {"dkvb.kernels.nearest", "dkvb.bottleneck.keys", "dkvb.learning.sgd"} <= set(imported)
 
 
 def test_only_the_command_line_prints() -> None:

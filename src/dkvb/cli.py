@@ -90,7 +90,8 @@ def evaluate(
     ] = None,
     classes_per_stage: Annotated[int, typer.Option(help="New classes in each stage.")] = 2,
     order: Annotated[
-        list[Order] | None, typer.Option(help="How rows arrive; may be given twice.")
+        list[Order] | None,
+        typer.Option(help="How rows arrive: class-incremental unless given; may be given twice."),
     ] = None,
     seeds: Seeds = "1",
     epochs: Annotated[
@@ -148,7 +149,7 @@ def reproduce(
     name: Annotated[str | None, typer.Argument(help="Experiment; --list names them.")] = None,
     seeds: Seeds = "1,2,3,4,5",
     out: Annotated[
-        Path | None, typer.Option(help="Folder for results [default: results/NAME].")
+        Path | None, typer.Option(help="Folder for results; results/NAME unless given.")
     ] = None,
     list_all: Annotated[bool, typer.Option("--list", help="List the experiments.")] = False,
     as_json: AsJson = False,
@@ -188,7 +189,10 @@ def demo(out: Out = Path("demo"), quiet: Quiet = False) -> None:
     from dkvb.demo import run
 
     with _short_warnings():
-        run(folder, _show_progress(quiet))
+        shown = run(folder, _show_progress(quiet))
+    if not quiet:
+        _show(shown["table"], as_json=False, title=shown["title"])
+        typer.echo(f"picture: {shown['picture']}")
 
 
 @contextmanager
@@ -252,10 +256,10 @@ def _draw_curves(records: list[Any], path: Path) -> Path | None:
 
 
 _COLUMNS = {
-    "final_accuracy": "final accuracy",
-    "average_incremental_accuracy": "average incremental",
+    "final_accuracy": "final\naccuracy",
+    "average_incremental_accuracy": "average\nincremental",
     "forgetting": "forgetting",
-    "learn_seconds": "learning (s)",
+    "learn_seconds": "learning\n(seconds)",
 }
 
 

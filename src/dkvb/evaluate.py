@@ -39,7 +39,8 @@ def evaluate(
 
     `make_classifier` returns a fresh classifier with scikit-learn's protocol: `partial_fit`, and
     `decision_function`, `predict_proba` or `predict`. It is told all classes at the start. With
-    `evaluate_every` a classifier that has `epochs` is tested each so many epochs too. What a
+    `evaluate_every` a classifier that has `epochs` is tested each so many epochs too, unless it
+    says that it `learns_in_epochs` = False, and would learn its rows twice in two calls. What a
     classifier can `prepare` from embeddings alone is computed once. The record's forward
     transfer is against chance.
     """
@@ -56,7 +57,8 @@ def evaluate(
     with clock.measure("prepare"):
         X_train, X_test = _prepare(classifier, X_train), _prepare(classifier, X_test)
     params = classifier.get_params() if hasattr(classifier, "get_params") else {}
-    pieces = _pieces(params.get("epochs"), evaluate_every)
+    in_epochs = getattr(classifier, "learns_in_epochs", True)
+    pieces = _pieces(params.get("epochs") if in_epochs else None, evaluate_every)
 
     curve: list[Evaluation] = []
     after_stage: list[list[Number]] = []
@@ -67,6 +69,7 @@ def evaluate(
     ) as bar:
         for number, stage in enumerate(stream):
             X_stage, y_stage = X_train[stage.rows], y_train[stage.rows]
+            sample = _spread(len(stage), len(y_test))
             for epochs, epochs_done in pieces:
                 if epochs is not None:
                     classifier.set_params(epochs=epochs)
@@ -81,7 +84,7 @@ def evaluate(
                     accuracy=_plain(metrics.mean_per_class_accuracy(per_class)),
                     per_class=[_plain(value) for value in per_class],
                     test_loss=_loss(classifier, X_test, y_test),
-                    train_loss=_loss(classifier, X_stage, y_stage),
+                    train_loss=_loss(classifier, X_stage[sample], y_stage[sample]),
                 )
                 curve.append(point)
                 bar.set_postfix(accuracy=point.accuracy)
@@ -177,6 +180,15 @@ def _loss(classifier: Any, X: Any, y: Array) -> Number:
     probability = np.asarray(classifier.predict_proba(X), dtype=np.float64)  # (n, Y)
     own = np.where(known[columns] == y, probability[np.arange(len(y)), columns], 0.0)
     return _plain(-np.log(np.maximum(own, np.finfo(np.float64).tiny)).mean())
+
+
+def _spread(n: int, most: int) -> Array:
+    """Evenly spread rows, at most so many: the train loss shall not cost more than the test loss.
+
+    >>> _spread(10, 4), _spread(3, 4)
+    (array([0, 3, 6, 9]), array([0, 1, 2]))
+    """
+    return np.linspace(0, n - 1, min(n, most)).astype(np.int64)
 
 
 def _top5(y: Array, scores: Array | None, classes: Array) -> Number:

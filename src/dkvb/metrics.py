@@ -31,7 +31,9 @@ def per_class_accuracy(
     columns = _columns(truth, labels, "y_true")  # (n,)
     right = np.bincount(columns, weights=truth == prediction, minlength=len(labels))
     rows = np.bincount(columns, minlength=len(labels)).astype(np.float64)
-    return np.divide(right, rows, out=np.full(len(labels), np.nan), where=rows > 0)
+    accuracy: Floats = np.full(len(labels), np.nan)
+    np.divide(right, rows, out=accuracy, where=rows > 0)
+    return accuracy
 
 
 def confusion_matrix(

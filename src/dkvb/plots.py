@@ -76,8 +76,8 @@ def _mean_and_spread(records: list[RunRecord], width: int) -> tuple[Floats, Floa
 
 
 def _draw(axes: Any, x: Floats, mean: Floats, spread: Floats, *, width: int, **style: Any) -> None:
+    marker = "o" if 1 < len(x) <= 20 or width == 1 else ""
     if len(x) == 1 and width > 1:
         x, mean, spread = np.array([0.0, width]), np.repeat(mean, 2), np.repeat(spread, 2)
-    marker = "o" if len(x) <= 20 else ""
     axes.plot(x, mean, marker=marker, markersize=3.5, linewidth=1.6, **style)
     axes.fill_between(x, mean - spread, mean + spread, color=style["color"], alpha=0.18, lw=0)

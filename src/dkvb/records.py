@@ -32,7 +32,7 @@ class Evaluation:
     accuracy: Number  # mean of the per-class accuracies
     per_class: list[Number]
     test_loss: Number
-    train_loss: Number  # on the rows of the stage being learned
+    train_loss: Number  # on rows of the stage being learned, at most as many as test rows
 
 
 @dataclass(frozen=True)

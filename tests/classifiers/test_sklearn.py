@@ -1,8 +1,9 @@
 """Every registered classifier passes scikit-learn's own checks."""
 
 import pytest
-from .settings import NAMES, small
 from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from .settings import NAMES, small
 
 VARIANTS = [
     *(small(name) for name in NAMES),

@@ -17,8 +17,8 @@ from dkvb.bottleneck.conditioning import Conditioning
 from dkvb.bottleneck.projection import Projection
 from dkvb.kernels.nearest import KeyIndex, build_index, decide, search, squared_distances
 
-# Elements of float64 that a chunk of heads, or of exact distances, may hold: 32 MB.
-CHUNK_ELEMENTS = 1 << 22
+# Elements of float64 that a chunk of heads, or of exact distances, may hold: 32 MB, 512 MB on CUDA.
+CHUNK_ELEMENTS = {"cpu": 1 << 22, "cuda": 1 << 26}
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,10 @@ class Codes:
         return self.index.shape[0]
 
     def __getitem__(self, rows: Any) -> Codes:
-        return Codes(self.index[rows], self.fingerprint, self.rows[_for_array(rows, self.rows)])
+        # torch cannot index uint16 on every device, but int16 of the same bits.
+        small = self.index.dtype == torch.uint16
+        index = self.index.view(torch.int16)[rows].view(torch.uint16) if small else self.index[rows]
+        return Codes(index, self.fingerprint, self.rows[_for_array(rows, self.rows)])
 
     @property
     def nearest(self) -> Tensor:
@@ -147,7 +150,7 @@ class Keys:
     def exact_codes(self, x: Tensor, books: Tensor, allowed: Tensor, top: int = 1) -> Tensor:
         """The canonical codes (r, top) of one codebook a row: x (r, m), books (r,), allowed (C, K)."""
         largest = max(self.n_pairs, self.projection.width) * self.key_dim
-        step = max(1, CHUNK_ELEMENTS // largest)
+        step = max(1, self._chunk_elements // largest)
         parts = [torch.empty((0, top), dtype=torch.int32, device=self.device)]
         for start in range(0, len(x), step):
             book = books[start : start + step]
@@ -205,9 +208,13 @@ class Keys:
         allowed = first_of_equals(self.keys, active.to(self.device))
         return build_index(self.keys, allowed, backend), allowed
 
+    @property
+    def _chunk_elements(self) -> int:
+        return CHUNK_ELEMENTS.get(self.device.type, CHUNK_ELEMENTS["cpu"])
+
     def _chunk_rows(self, top: int) -> int:
         per_row = self.n_codebooks * self.key_dim * top + self.width + self.projection.width
-        return max(1, CHUNK_ELEMENTS // per_row)
+        return max(1, self._chunk_elements // per_row)
 
     def to(self, device: torch.device | str) -> Keys:
         """The same keys on another device."""

@@ -1,4 +1,4 @@
-"""What every classifier of a stream shares: checking what comes in, and the order of the columns."""
+"""What all classifiers of a stream share: checking what comes in, and the order of columns."""
 
 from __future__ import annotations
 
@@ -49,8 +49,9 @@ class StreamClassifier(ClassifierMixin, BaseEstimator, ABC):
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """The label of the highest score (n,)."""
-        best = self._sorted_scores(X).argmax(axis=1)
-        return self.classes_[best]
+        best = self._sorted_scores(X).argmax(axis=1)  # (n,)
+        labels: NDArray[Any] = self.classes_[best]
+        return labels
 
     @abstractmethod
     def _check_settings(self) -> None:
@@ -90,7 +91,7 @@ class StreamClassifier(ClassifierMixin, BaseEstimator, ABC):
         self._remember_features(X, reset=fresh)
 
         if fresh:
-            self._start(rows.shape[1])
+            self._start(self.n_features_in_)
         self._grow(len(labels))
         self._labels, self.classes_ = labels, labels.classes_
         self._learn(rows, labels.columns(targets))
@@ -106,12 +107,15 @@ class StreamClassifier(ClassifierMixin, BaseEstimator, ABC):
         """Compare feature names and width with those before, or write them down."""
         validate_data(self, X, reset=reset, skip_check_array=True)
 
-    def _as_rows(self, X: ArrayLike) -> Rows:
-        with np.errstate(over="ignore"):  # too large for float32: the check says so better
-            rows: Rows = check_array(
-                X, dtype=np.float32, order="C", estimator=self, input_name="X"
-            )
-        return rows
+    def _as_rows(self, X: Any) -> Any:
+        """Rows (n, m) float32, or an error that says what is wrong with them."""
+        X = np.asarray(X) if isinstance(X, list | tuple) else X
+        if getattr(getattr(X, "dtype", None), "kind", "f") in "USMm":  # "0.5" would become 0.5
+            raise TypeError(f"X: expected numbers; got dtype {X.dtype}; convert to float32")
+        with np.errstate(over="ignore", invalid="ignore"):  # the check says better what is wrong
+            rows: Rows = check_array(X, dtype=np.float32, order="C", estimator=self, input_name="X")
+        # torch cannot mark a tensor as read-only, so a memory map is copied.
+        return rows if rows.flags.writeable else rows.copy()
 
     def _seed(self, random_state: int | np.random.RandomState | None) -> int:
         """One integer for all that is random from here on."""
@@ -139,4 +143,5 @@ def class_sums(rows: Floats, columns: Columns, n_columns: int) -> tuple[Floats, 
 def softmax(scores: Floats) -> Floats:
     """Probabilities from scores (n, Y)."""
     powers: Floats = np.exp(scores - scores.max(axis=1, keepdims=True))
-    return powers / powers.sum(axis=1, keepdims=True)
+    shares: Floats = powers / powers.sum(axis=1, keepdims=True)
+    return shares

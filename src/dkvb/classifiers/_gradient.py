@@ -65,10 +65,10 @@ class GradientClassifier(StreamClassifier):
         self._optimizer = self._new_optimizer()
 
     def _new_optimizer(self) -> torch.optim.Optimizer:
-        maker = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[self.optimizer]
-        return maker(
-            self._module.parameters(), lr=self.learning_rate, weight_decay=self.weight_decay
-        )
+        parameters, rate, decay = self._module.parameters(), self.learning_rate, self.weight_decay
+        if self.optimizer == "adam":
+            return torch.optim.Adam(parameters, lr=rate, weight_decay=decay)
+        return torch.optim.SGD(parameters, lr=rate, weight_decay=decay)
 
     def _grow(self, n_columns: int) -> None:
         head = self._module[-1]
@@ -95,11 +95,9 @@ class GradientClassifier(StreamClassifier):
             self._epoch += 1
 
     def _step(self, x: Tensor, y: Tensor) -> None:
-        loss = functional.cross_entropy(
-            self._module(x), y, label_smoothing=self.label_smoothing
-        )
+        loss = functional.cross_entropy(self._module(x), y, label_smoothing=self.label_smoothing)
         self._optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         nn.utils.clip_grad_norm_(self._module.parameters(), 1.0)
         self._optimizer.step()
 

@@ -128,7 +128,9 @@ class LabelIndex:
             self._same_kind(kind, name)
         distinct, inverse = np.unique(array, return_inverse=True)
         known = [self._column.get(label, -1) for label in distinct.tolist()]
-        unknown = [label for label, column in zip(distinct.tolist(), known, strict=True) if column < 0]
+        unknown = [
+            label for label, column in zip(distinct.tolist(), known, strict=True) if column < 0
+        ]
         if unknown:
             shown = ", ".join(map(repr, unknown[:10])) + (", …" if len(unknown) > 10 else "")
             raise ValueError(f"{name}: expected labels learned before; got {shown}")
@@ -151,7 +153,7 @@ class LabelIndex:
 
     @property
     def order(self) -> NDArray[np.int64]:
-        """The column of each of `classes_`: `scores[:, order]` stands in the order of `classes_`."""
+        """The column of each of `classes_`: `scores[:, order]` has the columns sorted."""
         return self._in_order()[1]
 
     def copy(self) -> LabelIndex:

@@ -142,4 +142,3 @@ def _codes(keys: Keys, rows: Any) -> Codes:
 
 
 RULES: dict[str, type[Rule]] = {"sgd": SgdRule, "counts": CountsRule}
-

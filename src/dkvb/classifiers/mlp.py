@@ -16,7 +16,7 @@ class MLPClassifier(GradientClassifier):
     zeros to the last layer). Forgets earlier classes when later ones come without them.
     Memory: (m + 1)·hidden + (hidden + 1)·Y float32 weights, three times that with Adam.
 
-    >>> mlp = MLPClassifier(hidden=8, optimizer="adam", learning_rate=0.1, epochs=50)
+    >>> mlp = MLPClassifier(hidden=16, optimizer="adam", learning_rate=0.1, epochs=50)
     >>> mlp.partial_fit([[0.0], [1.0], [2.0]], [0, 1, 0]).predict([[0.0], [1.0], [2.0]])
     array([0, 1, 0])
     """

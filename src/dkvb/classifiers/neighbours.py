@@ -33,7 +33,8 @@ class NeighboursClassifier(StreamClassifier):
     def predict_proba(self, X: ArrayLike) -> Floats:
         """Each class's share of the votes (n, Y)."""
         votes = self._sorted_scores(X)
-        return votes / votes.sum(axis=1, keepdims=True)
+        shares: Floats = votes / votes.sum(axis=1, keepdims=True)
+        return shares
 
     def _check_settings(self) -> None:
         positive_int("k", self.k)
@@ -62,8 +63,8 @@ class NeighboursClassifier(StreamClassifier):
         centre = stored.mean(dim=0) if self.metric == "euclidean" else torch.zeros_like(stored[0])
         stored = stored - centre if self.metric == "euclidean" else stored
         half = 0.5 * (stored**2).sum(dim=1)  # (n_stored,)
-        # Votes fall a little with rank, by less than one vote in all.
-        weights = 1 + np.arange(k, 0, -1) / (k * (k + 1))  # (k,)
+        # A little more for the nearer, never enough to outweigh a vote.
+        weights = 1 + 0.5 ** np.arange(10, 10 + k)  # (k,)
         votes = np.zeros((len(rows), self._n_columns))
         size = max(1, _DISTANCES // len(stored))
         for start in range(0, len(rows), size):

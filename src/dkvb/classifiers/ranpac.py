@@ -71,9 +71,7 @@ class RanPACClassifier(StreamClassifier):
         held = least_squares.held_out(x).to(self.device)  # (n,)
         for part in torch.arange(len(x)).split(_LEARNED_ROWS):
             inside = slice(int(part[0]), int(part[-1]) + 1)
-            least_squares.add(
-                self._sums, self._features(x[inside]), targets[inside], held[inside]
-            )
+            least_squares.add(self._sums, self._features(x[inside]), targets[inside], held[inside])
         self._solved.clear()
 
     def _features(self, x: Tensor) -> Tensor:
@@ -92,9 +90,10 @@ class RanPACClassifier(StreamClassifier):
 
     def _scores(self, rows: Rows) -> Floats:
         values = self._solution()[0]  # (M, Y)
-        scores = []
-        for block in torch.from_numpy(rows).split(_LEARNED_ROWS):
-            scores.append((self._features(block).double() @ values).cpu().numpy())
+        scores = [
+            (self._features(block).double() @ values).cpu().numpy()
+            for block in torch.from_numpy(rows).split(_LEARNED_ROWS)
+        ]
         found: Floats = np.concatenate(scores)  # (n, Y)
         seen = (self._sums.count + self._sums.held_count).cpu().numpy() > 0  # (Y,)
         found[:, ~seen] = -np.inf  # no data, no chance

@@ -95,10 +95,7 @@ class SLDAClassifier(StreamClassifier):
         level = float(covariance.trace()) / m
         if level <= 0:  # no class varies: all directions are equal
             covariance, level = torch.eye(m, dtype=torch.float64, device=self.device), 1.0
-        if self.shrinkage == "oas":
-            shrinkage = _oas(covariance, n)
-        else:
-            shrinkage = float(self.shrinkage)
+        shrinkage = _oas(covariance, n) if self.shrinkage == "oas" else float(self.shrinkage)
         # At shrinkage 0 directions without any variance would have infinite weight.
         ridge = max(shrinkage, 1e-12) * level
         covariance = (1 - shrinkage) * covariance

@@ -13,6 +13,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
 from threading import Thread
 from typing import Any, TypeVar, cast
 
@@ -34,13 +37,27 @@ _FASTMATH = {"contract", "reassoc", "nsz", "arcp", "nnan"}
 _POISON = 1 << 62
 
 
+@cache
+def _sources() -> str:
+    """A digest of the sources that go into compiled CPU kernels."""
+    digest = sha256()
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
+        if path.name != "triton.py":
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
 def compiled(function: F) -> F:
     """Compile with numba, keeping the result on disk where that can be done."""
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": _FASTMATH}
     try:
-        return cast(F, numba.njit(cache=True, **options)(function))
-    except RuntimeError:  # numba: no locator available, that is, nowhere to write
-        return cast(F, numba.njit(**options)(function))
+        dispatcher = numba.njit(cache=True, **options)(function)
+        # numba recompiles when a function's own file changes; what it calls lies in other files.
+        file = dispatcher._cache._cache_file
+        file._source_stamp = (file._source_stamp, _sources())
+    except (RuntimeError, AttributeError, OSError):  # nowhere to write, or another numba
+        dispatcher = numba.njit(**options)(function)
+    return cast(F, dispatcher)
 
 
 def run(kernel: Callable[..., None], tasks: int, *arguments: Any) -> None:
@@ -81,7 +98,7 @@ _LINE = 8  # int64 numbers in a cache line: the two counters must not share one
 _TAKEN, _ARRIVED = 0, _LINE
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def _fetch_add(typing_context: Any, counters: Any, index: Any, amount: Any) -> Any:
     """Add to counters[index], atomically, and return what stood there."""
 
@@ -92,7 +109,7 @@ def _fetch_add(typing_context: Any, counters: Any, index: Any, amount: Any) -> A
     return types.int64(counters, types.int64, types.int64), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def _read(typing_context: Any, counters: Any, index: Any) -> Any:
     """Read counters[index], atomically."""
 

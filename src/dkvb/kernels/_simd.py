@@ -47,9 +47,16 @@ def _splat(builder: Any, scalar: Any) -> Any:
     return builder.shuffle_vector(one, ir.Constant(_VECTOR, ir.Undefined), zeros)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def score_panels(
-    typing_context: Any, heads: Any, keys: Any, bias: Any, first: Any, last: Any, scores: Any, lowest: Any
+    typing_context: Any,
+    heads: Any,
+    keys: Any,
+    bias: Any,
+    first: Any,
+    last: Any,
+    scores: Any,
+    lowest: Any,
 ) -> Any:
     """Score HEADS heads against panels first … last − 1: score = bias + head · key.
 
@@ -125,7 +132,9 @@ def score_panels(
         column = times(builder.sub(panel, first_panel), PANEL)
         lower = list(minima)
         for h, v in tile:
-            at = builder.add(builder.mul(row_length, _INDEX(h)), builder.add(column, _INDEX(v * LANES)))
+            at = builder.add(
+                builder.mul(row_length, _INDEX(h)), builder.add(column, _INDEX(v * LANES))
+            )
             place = builder.bitcast(builder.gep(out.data, [at]), _VECTOR.as_pointer())
             builder.store(totals[h, v], place, align=4)
             less = builder.fcmp_ordered("<", totals[h, v], lower[h], flags=("nnan", "nsz"))
@@ -138,7 +147,9 @@ def score_panels(
 
         builder.position_at_end(finish)
         reduce = cgutils.get_or_insert_function(
-            builder.module, ir.FunctionType(_FLOAT, [_VECTOR]), f"llvm.vector.reduce.fmin.v{LANES}f32"
+            builder.module,
+            ir.FunctionType(_FLOAT, [_VECTOR]),
+            f"llvm.vector.reduce.fmin.v{LANES}f32",
         )
         for h in range(HEADS):
             value = builder.call(reduce, [lower[h]], fastmath=("nnan", "nsz"))
@@ -148,7 +159,7 @@ def score_panels(
     return signature, generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def up_to(typing_context: Any, scores: Any, head: Any, column: Any, limit: Any) -> Any:
     """The set of k in 0 … PANEL − 1 with scores[head, column + k] ≤ limit, as bits of an int64."""
     signature = types.int64(scores, types.int64, types.int64, types.float32)
@@ -169,7 +180,7 @@ def up_to(typing_context: Any, scores: Any, head: Any, column: Any, limit: Any) 
     return signature, generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def first_bit(typing_context: Any, bits: Any) -> Any:
     """The position of the lowest bit that is set; `bits` is not 0."""
 

@@ -87,9 +87,7 @@ def add(sums: RidgeSums, phi: Tensor, targets: Tensor, held: Tensor, sign: int =
     """
     for rows in torch.arange(len(phi), device=phi.device).split(_ROWS):
         learned, apart = rows[~held[rows]], rows[held[rows]]
-        _add_products(
-            sums.gram, sums.cross, sums.count, phi[learned], targets[learned], sign
-        )
+        _add_products(sums.gram, sums.cross, sums.count, phi[learned], targets[learned], sign)
         _add_products(
             sums.held_gram, sums.held_cross, sums.held_count, phi[apart], targets[apart], sign
         )
@@ -104,7 +102,9 @@ def _add_products(
     for start in range(0, phi.shape[1], _STRIPE):
         stripe = phi[:, start : start + _STRIPE]  # (n, s)
         gram[start : start + _STRIPE, start:].add_(stripe.T @ phi[:, start:], alpha=sign)
-    if targets.ndim == 1:  # a product with the classes present: the same on every run, on any device
+    if (
+        targets.ndim == 1
+    ):  # a product with the classes present: the same on every run, on any device
         present, position = targets.unique(return_inverse=True)  # (P,), (n,)
         one_hot = torch.nn.functional.one_hot(position, len(present)).to(phi.dtype)  # (n, P)
         cross[:, present] += sign * (phi.T @ one_hot).double()
@@ -156,7 +156,7 @@ def solve(sums: RidgeSums, lam: float, without_held: bool = False) -> Tensor:
     system.diagonal().add_(lam * unit)
     factor, failed = torch.linalg.cholesky_ex(system)
     if bool(failed):
-        # Rounding in φφᵀ may leave G a little below positive: a larger λ is then the smallest usable.
+        # Rounding may leave G a little below positive: then the smallest usable λ is larger.
         del system, factor
         return solve(sums, 10 * lam, without_held)
     return torch.cholesky_solve(cross, factor)
@@ -177,7 +177,7 @@ CRITERIA: dict[str, Criterion] = {"squared_error": squared_error}
 def choose_lambda(
     sums: RidgeSums, grid: Sequence[float] = GRID, criterion: str = "squared_error"
 ) -> float:
-    """The λ of the grid, from large to small, whose solution without the held-out rows is best there.
+    """The λ of the grid whose solution without the held-out rows judges those best.
 
     The error falls and then rises along the grid, so a search downhill from the middle, first in
     wide and then in single steps, looks at about half of it. Every look is one `solve`.

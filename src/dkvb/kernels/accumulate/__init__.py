@@ -1,4 +1,4 @@
-"""Statistics of keys and classes: EMA and Lloyd for initialising keys, counts for learning values."""
+"""Statistics of keys and classes: EMA and Lloyd for initialising keys, counts for values."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def ema(
     keys, then counts := decay·counts + (1 − decay)·(heads of each key), sums likewise, and
     keys := sums / counts, with counts smoothed by Laplace's rule.
 
-    Then keys with a count below `threshold` expire. With `reset` the first of them, at most a batch,
-    become distinct rows of the batch in a hashed order, with count 1 and sum = key; the rest wait.
-    Without it every one becomes a hashed row of the batch and its averages stay, as in the paper's
-    reference implementation.
+    Then keys with a count below `threshold` expire. With `reset` the first of them, at most a
+    batch, become distinct rows of the batch in a hashed order, with count 1 and sum = key; the
+    rest wait. Without it every one becomes a hashed row of the batch and its averages stay, as in
+    the paper's reference implementation.
 
     `first_book` and `first_step` number the codebooks and batches, so that work split into several
     calls gives what one call gives.

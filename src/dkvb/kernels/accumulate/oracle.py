@@ -1,4 +1,4 @@
-"""Statistics of keys and classes, the obvious way; see `dkvb.kernels.accumulate` for what each does."""
+"""Statistics of keys and classes, the obvious way; see `dkvb.kernels.accumulate`."""
 
 from __future__ import annotations
 
@@ -24,12 +24,15 @@ def ema(
     first_step: int = 0,
     reset: bool = True,
 ) -> None:
-    batches = [batch for epoch in order.reshape(-1, order.shape[-1]) for batch in epoch.split(batch_size)]
+    """Move keys (g, K, d), counts (g, K) and sums (g, K, d) over whole epochs, in place."""
+    epochs = order.reshape(-1, order.shape[-1])
+    batches = [batch for epoch in epochs for batch in epoch.split(batch_size)]
     for g in range(keys.shape[0]):
         for step, rows in enumerate(batches, start=first_step):
             batch = heads[rows, g]  # (B, d)
             codes = _nearest(batch, keys[g])
-            counts[g] = decay * counts[g] + (1 - decay) * _total(codes, torch.ones_like(batch[:, 0]), counts[g])
+            ones = torch.ones_like(batch[:, 0])
+            counts[g] = decay * counts[g] + (1 - decay) * _total(codes, ones, counts[g])
             sums[g] = decay * sums[g] + (1 - decay) * _total(codes, batch, sums[g])
             total = counts[g].sum()
             smoothed = (counts[g] + SMOOTHING) / (total + len(keys[g]) * SMOOTHING) * total
@@ -48,6 +51,7 @@ def ema(
 
 
 def assign_sums(heads: Tensor, keys: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """One pass of Lloyd's algorithm: codes (n, g), counts (g, K), sums (g, K, d), errors (g,)."""
     codes = torch.stack([_nearest(heads[:, g], keys[g]) for g in range(keys.shape[0])], dim=1)
     counts = torch.zeros(keys.shape[:2], dtype=torch.int64, device=keys.device)
     sums = torch.zeros(keys.shape, dtype=torch.float64, device=keys.device)
@@ -61,6 +65,7 @@ def assign_sums(heads: Tensor, keys: Tensor) -> tuple[Tensor, Tensor, Tensor, Te
 
 
 def count(codes: Tensor, columns: Tensor, counts: Tensor, sign: int = 1) -> None:
+    """Add `sign` to counts[c, codes[i, c], columns[i]] for every row i and codebook c, in place."""
     for c in range(counts.shape[0]):
         cells = codes[:, c].long() * counts.shape[2] + columns  # (n,)
         counted = torch.bincount(cells, minlength=counts[c].numel())

@@ -3,7 +3,7 @@
 A task is one codebook and up to ROWS heads: the codebook's keys stay in one core's cache while all
 these heads pass over them. Scores are never kept: after each block of keys a head looks at the
 block only if the block's lowest score can still matter, which soon becomes rare. Compiling takes
-about a second, once for a machine.
+about two seconds, once for a machine.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def _search(
             doubtful = False
             for rank in range(top):
                 codes[start + i, book, rank] = nearest[i, rank]
-                # Written as a difference, so that inf − inf (NaN) would not count as sure.
+                # Where no key is left both are infinite, which counts as unsure.
                 doubtful |= lowest[i, rank + 1] <= lowest[i, rank] + slack[i]
             unsure[start + i, book] = doubtful
         task = take(state)
@@ -150,7 +150,7 @@ def nearest_in_book(
                 i = group * HEADS + h
                 limit = min(lowest[i, top], lowest[i, top - 1] + slack[i])
                 if block_lowest[h] <= limit:
-                    if top == 1:  # what this block's lowest score leaves behind need not be looked at
+                    if top == 1:  # nothing above the block's own lowest score will matter
                         limit = min(limit, block_lowest[h] + slack[i])
                     for column in range(0, (last - first) * PANEL, PANEL):
                         limit = min(limit, lowest[i, top])

@@ -1,0 +1,228 @@
+"""SGD on values on CUDA: whole epochs in one launch, many runs side by side.
+
+A run is a group of programs that stay on the card for all steps. Step by step each program fetches
+and decodes its rows of the batch; when all of the group have read, each adds its rows' gradients to
+the values they fetched; when all have written, the next batch begins. Nothing goes back to Python.
+
+Rows of a batch that share a pair add to the same value. By default they do so by atomic additions,
+in no fixed order. With `torch.use_deterministic_algorithms(True)` a program owns some codebooks
+instead and adds up the rows of each pair in a fixed order.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+TILE = 4096  # values that a program fetches at once
+BARRIER_STRIDE = 64  # int32 numbers between the counters of two runs
+
+
+def descend(
+    values: Tensor,
+    codes: Tensor,
+    y: Tensor,
+    orders: Tensor,
+    batch_size: int,
+    lr: float,
+    smoothing: float,
+) -> None:
+    """In place on values (C, K, Y), or (runs, C, K, Y) with a leading dimension everywhere."""
+    if values.ndim == 3:
+        descend(
+            values[None], codes[None], y[None], orders[None], batch_size, lr, smoothing
+        )
+        return
+    runs, C, K, Y = values.shape
+    epochs, n = orders.shape[1:]
+    width = max(16, triton.next_power_of_2(Y))
+    line = -(-Y // 4) * 4  # values of a pair lie at multiples of 16 bytes
+    padded = torch.nn.functional.pad(values, (0, line - Y))
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    programs = _programs_a_run(runs, min(batch_size, n), values.device)
+    books = max(1, min(triton.next_power_of_2(C), TILE // width))
+    arrived = torch.zeros(runs * BARRIER_STRIDE, dtype=torch.int32, device=values.device)
+    gradients = torch.empty((runs, batch_size, width), dtype=torch.float32, device=values.device)
+    _descend[(runs * programs,)](
+        padded,
+        codes.contiguous(),
+        y.to(torch.int32).contiguous(),
+        orders.to(torch.int32).contiguous(),
+        gradients,
+        arrived,
+        n,
+        epochs,
+        C,
+        K,
+        Y,
+        batch_size,
+        lr / C,
+        1.0 - smoothing,
+        smoothing / Y,
+        PROGRAMS=programs,
+        WIDTH=width,
+        LINE=line,
+        BOOKS=books,
+        BATCH=max(16, triton.next_power_of_2(batch_size)),
+        ROWS=min(64, max(16, triton.next_power_of_2(batch_size))),
+        COLUMNS=min(64, width),
+        DETERMINISTIC=deterministic,
+        STRIDE=BARRIER_STRIDE,
+        num_warps=4,
+    )
+    values.copy_(padded[..., :Y])
+
+
+def _programs_a_run(runs: int, batch: int, device: torch.device) -> int:
+    """As many programs as are certain to be on the card together, and no more than rows."""
+    if device.type != "cuda":  # Triton's interpreter runs programs one after the other
+        return 1
+    together = 2 * torch.cuda.get_device_properties(device).multi_processor_count
+    return max(1, min(together // runs, batch))
+
+
+@triton.jit
+def _meet(arrived, target) -> Any:
+    """Wait until all programs of the run have arrived `target` times in all."""
+    tl.debug_barrier()
+    tl.atomic_add(arrived, 1, sem="acq_rel", scope="gpu")
+    # Plain reads while waiting: atomic ones would queue up behind each other.
+    while tl.load(arrived, volatile=True) < target:
+        pass
+    tl.debug_barrier()
+
+
+@triton.jit
+def _descend(
+    values,
+    codes,
+    labels,
+    orders,
+    gradients,
+    arrived,
+    n,
+    epochs,
+    C,
+    K,
+    Y,
+    batch,
+    rate,
+    on,
+    off,
+    PROGRAMS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    LINE: tl.constexpr,
+    BOOKS: tl.constexpr,
+    BATCH: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    DETERMINISTIC: tl.constexpr,
+    STRIDE: tl.constexpr,
+) -> Any:
+    run = (tl.program_id(0) // PROGRAMS).to(tl.int64)
+    worker = tl.program_id(0) % PROGRAMS
+    values += run * C * K * LINE
+    codes += run * n * C
+    labels += run * n
+    orders += run * epochs * n
+    gradients += run * batch * WIDTH
+    arrived += run * STRIDE
+    column = tl.arange(0, WIDTH)
+    book = tl.arange(0, BOOKS)
+    target = 0
+    for _ in range(epochs):
+        for start in range(0, n, batch):
+            size = tl.minimum(batch, n - start)
+            for r in range(worker, size, PROGRAMS):
+                row = tl.load(orders + start + r).to(tl.int64)
+                total = tl.zeros((WIDTH,), tl.float32)
+                for first in range(0, C, BOOKS):
+                    there = first + book < C
+                    code = tl.load(codes + row * C + first + book, mask=there, other=0)
+                    place = ((first + book) * K + code.to(tl.int32)).to(tl.int64) * LINE
+                    # .cg: other programs write values, so nothing may come from this one's L1.
+                    fetched = tl.load(
+                        values + place[:, None] + column[None, :],
+                        mask=there[:, None] & (column < LINE)[None, :],
+                        other=0.0,
+                        cache_modifier=".cg",
+                    )  # (BOOKS, WIDTH)
+                    total += tl.sum(fetched, axis=0)
+                logits = tl.where(column < Y, total / C, float("-inf"))
+                powers = tl.exp(logits - tl.max(logits, axis=0))
+                wanted = tl.where(column == tl.load(labels + row), on + off, off)
+                step = (wanted - powers / tl.sum(powers, axis=0)) * (rate / size)
+                tl.store(gradients + r * WIDTH + column, tl.where(column < Y, step, 0.0))
+            target += PROGRAMS
+            _meet(arrived, target)
+            if DETERMINISTIC:
+                _add_in_order(
+                    values, codes, orders + start, gradients, worker, size, C, K,
+                    PROGRAMS, WIDTH, LINE, BATCH, ROWS, COLUMNS,
+                )  # fmt: skip
+            else:
+                for r in range(worker, size, PROGRAMS):
+                    row = tl.load(orders + start + r).to(tl.int64)
+                    step = tl.load(gradients + r * WIDTH + column)
+                    for first in range(0, C, BOOKS):
+                        there = first + book < C
+                        code = tl.load(codes + row * C + first + book, mask=there, other=0)
+                        place = ((first + book) * K + code.to(tl.int32)).to(tl.int64) * LINE
+                        tl.atomic_add(
+                            values + place[:, None] + column[None, :],
+                            tl.broadcast_to(step[None, :], (BOOKS, WIDTH)),
+                            mask=there[:, None] & (column < Y)[None, :],
+                            sem="relaxed",
+                        )
+            target += PROGRAMS
+            _meet(arrived, target)
+        orders += n
+
+
+@triton.jit
+def _add_in_order(
+    values,
+    codes,
+    rows,
+    gradients,
+    worker,
+    size,
+    C,
+    K,
+    PROGRAMS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    LINE: tl.constexpr,
+    BATCH: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+) -> Any:
+    """Codebook by codebook, the first row of each pair adds the sum of all rows of that pair."""
+    other = tl.arange(0, BATCH)
+    row_of_other = tl.load(rows + other, mask=other < size, other=0).to(tl.int64)
+    for c in range(worker, C, PROGRAMS):
+        theirs = tl.load(codes + row_of_other * C + c, mask=other < size, other=0).to(tl.int32)
+        for first in range(0, size, ROWS):
+            r = first + tl.arange(0, ROWS)
+            row = tl.load(rows + r, mask=r < size, other=0).to(tl.int64)
+            own = tl.load(codes + row * C + c, mask=r < size, other=0).to(tl.int32)
+            same = (own[:, None] == theirs[None, :]) & (other < size)[None, :]  # (ROWS, BATCH)
+            earlier = tl.sum((same & (other[None, :] < r[:, None])).to(tl.int32), axis=1)
+            leads = (earlier == 0) & (r < size)
+            place = (c * K + own).to(tl.int64) * LINE
+            for left in range(0, WIDTH, COLUMNS):
+                column = left + tl.arange(0, COLUMNS)
+                steps = tl.load(
+                    gradients + other[:, None] * WIDTH + column[None, :],
+                    mask=(other < size)[:, None],
+                    other=0.0,
+                    cache_modifier=".cg",
+                )  # (BATCH, COLUMNS)
+                at = values + place[:, None] + column[None, :]
+                kept = leads[:, None] & (column < LINE)[None, :]
+                old = tl.load(at, mask=kept, other=0.0, cache_modifier=".cg")
+                total = tl.dot(same.to(tl.float32), steps, input_precision="tf32x3")
+                tl.store(at, old + total, mask=kept)

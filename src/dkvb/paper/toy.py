@@ -1,0 +1,268 @@
+"""Figure 2 of the paper: eight classes in the plane, learned two at a time.
+
+    dkvb reproduce toy --seeds 1,2,3,4,5 --out DIR
+
+Once its stage is over, a class is never seen again. Linear probe and MLP learn by moving weights
+that every point shares; the bottleneck moves only the values of the keys that its points snap to.
+The paper shows the picture and no numbers. To expect, as accuracy on fresh points of the four
+stages: linear probe and MLP 0, 0, 0 and 1; both bottlenecks 0.99 or more on every stage.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from tqdm import tqdm
+
+from dkvb import KeyValueBottleneck, __version__, fit_keys
+from dkvb.paper._toy_figure import Drawing, ToyRecord, draw, packed, read, write
+
+N_CLASSES = 8
+SPREAD = 0.035  # standard deviation of a class
+STAGES: tuple[dict[int, tuple[float, float]], ...] = (  # class → its mean
+    {0: (0.25, 0.25), 4: (0.75, 0.50)},
+    {1: (0.75, 0.25), 5: (0.50, 0.75)},
+    {2: (0.75, 0.75), 6: (0.25, 0.50)},
+    {3: (0.25, 0.75), 7: (0.50, 0.25)},
+)
+
+
+@dataclass(frozen=True)
+class Toy:
+    """What the paper and its code fix."""
+
+    points: int = 100  # of a stage, drawn once
+    test_points: int = 1000
+    steps: int = 1000  # of Adam on all points of a stage
+    # Random points, as the paper's text says (`"sample"`), do as well.
+    key_method: str = "ema"
+    key_batches: int = 1000  # of uniform points; one in ten is held out to measure the keys
+    key_batch_size: int = 100
+    grid: int = 100  # cells a side in which decision regions are kept
+
+
+class Points(NamedTuple):
+    """Points of the plane and their classes."""
+
+    x: Tensor  # (n, 2) float32
+    y: Tensor  # (n,) int64
+
+
+class Kind(NamedTuple):
+    """One row of the figure."""
+
+    make: Callable[[int, Toy], nn.Module]  # from the seed: points (n, 2) → logits (n, 8)
+    learning_rate: float
+    fresh_optimiser: bool  # in every stage
+
+
+def run(seeds: list[int], out: Path, progress: bool = False, toy: Toy | None = None) -> Summary:
+    """Learn the four stages with the four models; write records, summary and picture to `out`.
+
+    The summary has the accuracy on each stage's test points at the end, after pruning, mean over
+    seeds. Decision regions are kept for the first seed.
+    """
+    toy = toy or Toy()
+    records: list[ToyRecord] = []
+    bar = tqdm(total=len(KINDS) * len(STAGES), unit="stage", leave=False, disable=not progress)
+    with _one_thread(), bar:
+        for name, kind in KINDS.items():
+            bar.set_description(name)
+            records += _learn(name, kind, seeds, toy, bar)
+    summary = {
+        name: {"accuracy": [round(float(a), 6) for a in _mean_accuracy(name, records)]}
+        for name in KINDS
+    }
+    write(out / "records.jsonl", records)
+    (out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
+    draw(read(out / "records.jsonl"), out / "toy.png")
+    return summary
+
+
+def points_of(stage: int, n: int, rng: np.random.Generator) -> Points:
+    """Draw n points of a stage, the class of each by the flip of a coin."""
+    classes, means = np.array(list(STAGES[stage])), np.array(list(STAGES[stage].values()))
+    coin = rng.integers(len(classes), size=n)
+    x = means[coin] + SPREAD * rng.standard_normal((n, 2))
+    return Points(torch.from_numpy(x).float(), torch.from_numpy(classes[coin]))
+
+
+def _linear(seed: int, toy: Toy) -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return nn.Linear(2, N_CLASSES)
+
+
+def _mlp(seed: int, toy: Toy) -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return nn.Sequential(nn.Linear(2, 32), nn.ReLU(), nn.Linear(32, N_CLASSES))
+
+
+def _bottleneck(
+    seed: int, toy: Toy, *, n_codebooks: int, n_pairs: int, projection: str
+) -> KeyValueBottleneck:
+    # Keys know the domain, not the classes.
+    domain = np.random.default_rng([seed, 2]).random((toy.key_batches * toy.key_batch_size, 2))
+    keys = fit_keys(
+        domain.astype(np.float32),
+        n_codebooks=n_codebooks,
+        n_pairs=n_pairs,
+        key_dim=2,
+        method=toy.key_method,
+        projection=projection,
+        epochs=1,
+        batch_size=toy.key_batch_size,
+        random_state=seed,
+    )
+    return KeyValueBottleneck(keys, N_CLASSES, value_start="normal", seed=seed)
+
+
+_one_book = partial(_bottleneck, n_codebooks=1, n_pairs=400, projection="identity")
+_many_books = partial(_bottleneck, n_codebooks=20, n_pairs=20, projection="gaussian")
+
+KINDS = {
+    "linear": Kind(_linear, learning_rate=0.01, fresh_optimiser=True),
+    "mlp": Kind(_mlp, learning_rate=0.001, fresh_optimiser=True),
+    "bottleneck-1x400": Kind(_one_book, learning_rate=0.001, fresh_optimiser=False),
+    "bottleneck-20x20": Kind(_many_books, learning_rate=0.001, fresh_optimiser=False),
+}
+Summary = dict[str, dict[str, list[float]]]
+
+
+def _learn(name: str, kind: Kind, seeds: list[int], toy: Toy, bar: tqdm) -> list[ToyRecord]:
+    """One kind of model through the stages, all seeds side by side: a record a seed."""
+    train = [_stages(seed, toy.points, purpose=0) for seed in seeds]
+    test = [_stages(seed, toy.test_points, purpose=1) for seed in seeds]
+    models = [kind.make(seed, toy) for seed in seeds]
+    matrices: list[list[list[float]]] = [[] for _ in seeds]
+    regions: list[str] = []
+
+    def new_optimiser() -> torch.optim.Adam:
+        # One for all seeds: Adam treats every number alone, so that no seed knows of another.
+        parameters = [p for model in models for p in model.parameters()]
+        return torch.optim.Adam(parameters, lr=kind.learning_rate, fused=True)
+
+    optimiser = new_optimiser()
+    for stage in range(len(STAGES)):
+        if kind.fresh_optimiser:
+            optimiser = new_optimiser()
+        _descend(models, [own[stage] for own in train], optimiser, toy.steps)
+        for model, own, matrix in zip(models, test, matrices, strict=True):
+            matrix.append(_accuracies(model, own))
+        regions.append(packed(_regions(models[0], toy.grid)))
+        bar.update()
+
+    pruned = [m.prune() if isinstance(m, KeyValueBottleneck) else m for m in models]
+    drawing = Drawing(
+        regions=regions,
+        pruned_regions=packed(_regions(pruned[0], toy.grid)),
+        points=[torch.cat([x, y[:, None]], dim=1).tolist() for x, y in train[0]],
+        keys=_places(models[0]),
+        pruned_keys=_places(pruned[0]),
+    )
+    config = {
+        **asdict(toy),
+        "learning_rate": kind.learning_rate,
+        "fresh_optimiser": kind.fresh_optimiser,
+    }
+    versions = {
+        "dkvb": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+    }
+    return [
+        ToyRecord(
+            model=name,
+            seed=seed,
+            config=config,
+            versions=versions,
+            stages=[list(stage) for stage in STAGES],
+            accuracy_matrix=matrices[i],
+            pruned_accuracy=_accuracies(pruned[i], test[i]),
+            drawing=drawing if i == 0 else None,
+        )
+        for i, seed in enumerate(seeds)
+    ]
+
+
+def _stages(seed: int, n: int, purpose: int) -> list[Points]:
+    rng = np.random.default_rng([seed, purpose])
+    return [points_of(stage, n, rng) for stage in range(len(STAGES))]
+
+
+def _descend(
+    models: list[nn.Module], points: list[Points], optimiser: torch.optim.Adam, steps: int
+) -> None:
+    """Full-batch steps on the cross entropy of each model on its own points (n of each)."""
+    n = len(points[0].y)
+    forwards = [_forward(model.train(), x) for model, (x, _) in zip(models, points, strict=True)]
+    y = torch.cat([y for _, y in points])  # (seeds · n,)
+    for _ in range(steps):
+        optimiser.zero_grad()
+        logits = torch.cat([forward() for forward in forwards])  # (seeds · n, Y)
+        (cross_entropy(logits, y, reduction="sum") / n).backward()
+        optimiser.step()
+
+
+def _forward(model: nn.Module, x: Tensor) -> Callable[[], Tensor]:
+    """Points (n, 2) to logits (n, Y), as often as one calls; keys are frozen, so x snaps once."""
+    if isinstance(model, KeyValueBottleneck):
+        codes = model.frozen_keys().snap(x).nearest.long()  # (n, C)
+        return partial(model.forward_codes, codes)
+    return partial(model, x)
+
+
+@torch.no_grad()
+def _predict(model: nn.Module, x: Tensor) -> Tensor:
+    """The class of each point (n,); in evaluation mode, which counts no usage of pairs."""
+    return torch.as_tensor(model.eval()(x)).argmax(dim=1)
+
+
+def _accuracies(model: nn.Module, stages: list[Points]) -> list[float]:
+    shares = [(_predict(model, x) == y).double().mean() for x, y in stages]
+    return [round(float(share), 6) for share in shares]
+
+
+def _regions(model: nn.Module, grid: int) -> Tensor:
+    """The class at the centre of each cell of [0, 1]² (grid, grid), row 0 at the bottom."""
+    centres = (torch.arange(grid) + 0.5) / grid
+    y, x = torch.meshgrid(centres, centres, indexing="ij")
+    return _predict(model, torch.stack([x, y], dim=-1).view(-1, 2)).view(grid, grid)
+
+
+def _places(model: nn.Module) -> list[list[float]]:
+    """Where keys lie in the plane [[x, y], …]; none where they live in projected spaces."""
+    if not isinstance(model, KeyValueBottleneck):
+        return []
+    keys = model.frozen_keys()
+    if keys.projection.kind != "identity":
+        return []
+    return [[float(a) for a in key] for key in keys.keys[0] + keys.conditioning.centre]
+
+
+def _mean_accuracy(name: str, records: list[ToyRecord]) -> Floats:
+    return np.mean([r.pruned_accuracy for r in records if r.model == name], axis=0)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """One thread for torch: the steps are so small that two would mostly wait."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

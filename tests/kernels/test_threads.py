@@ -1,0 +1,84 @@
+"""The compiled kernels from several Python threads, in forked processes, on read-only disks."""
+
+import multiprocessing
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import torch
+
+from dkvb.kernels import _numba
+from dkvb.kernels.descend import cpu as descend
+from dkvb.kernels.nearest import cpu as nearest
+
+
+def work(seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    """Codes of some heads, and values learned on them: large enough for several workers."""
+    generator = torch.Generator().manual_seed(seed)
+    keys = torch.randn(40, 70, 5, generator=generator)
+    heads = torch.randn(300, 40, 5, generator=generator)
+    prepared = nearest.prepare(keys, 0.5 * keys.square().sum(2))
+    codes = nearest.search(heads, prepared, torch.zeros(300, 40))[0][:, :, 0]
+    values = torch.zeros(40, 70, 10)
+    orders = torch.stack([torch.randperm(300, generator=generator) for _ in range(3)])
+    descend.descend(values, codes, torch.arange(300) % 10, orders, 128, 0.3, 0.1)
+    return codes, values
+
+
+def test_four_python_threads_at_once():
+    expected = [work(seed) for seed in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(work, list(range(4)) * 5))
+    for i, (codes, values) in enumerate(results):
+        assert torch.equal(codes, expected[i % 4][0])
+        assert torch.equal(values, expected[i % 4][1])
+
+
+def _in_child(queue) -> None:
+    codes, values = work()
+    queue.put((codes.numpy(), values.numpy()))
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_works_after_the_parent_has():
+    codes, values = work()
+    context = multiprocessing.get_context("fork")
+    queue = context.SimpleQueue()
+    child = context.Process(target=_in_child, args=(queue,), daemon=True)
+    child.start()
+    assert queue._reader.poll(60), "the child hangs"
+    child_codes, child_values = queue.get()
+    child.join()
+    assert np.array_equal(child_codes, codes.numpy())
+    assert np.array_equal(child_values, values.numpy())
+
+
+def test_an_error_in_one_worker_frees_the_others():
+    def kernel(state, worker, workers, meetings):
+        if worker == 1:
+            raise MemoryError("no room")
+        _numba.wait(state, meetings, workers)
+
+    with pytest.raises(MemoryError, match="no room"):
+        _numba.run(kernel, 2, 1)
+
+
+def test_nothing_to_write_to_means_compiling_without_keeping(monkeypatch):
+    def refuse(**options):
+        if options.get("cache"):
+            raise RuntimeError("no locator available")
+        return lambda function: function
+
+    monkeypatch.setattr(_numba.numba, "njit", refuse)
+    assert _numba.compiled(len) is len
+
+
+def test_the_rooms_import_without_numba():
+    """Only the compiled modules need it, and only when they run."""
+    script = (
+        "import sys; sys.modules['numba'] = None\n"
+        "import dkvb.kernels.nearest, dkvb.kernels.accumulate, dkvb.kernels.descend\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
