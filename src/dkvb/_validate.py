@@ -65,7 +65,12 @@ def rows(X: Any, name: str = "X", width: int | None = None) -> Any:
     Lists become arrays; arrays, memory maps and tensors come back as they are.
     """
     if not isinstance(X, np.ndarray | Tensor):
-        X = np.asarray(X)
+        try:
+            X = np.asarray(X)
+        except ValueError as problem:
+            raise ValueError(
+                f"{name}: expected rows of one length; got rows that differ ({problem})"
+            ) from None
     if X.ndim != 2:
         hint = "; reshape a single row with X[None, :]" if X.ndim == 1 else ""
         raise ValueError(f"{name}: expected a 2-d array (rows, width); got shape {tuple(X.shape)}{hint}")
@@ -89,7 +94,8 @@ def as_float32(X: Any, name: str = "X", first_row: int = 0) -> Tensor:
     if isinstance(X, Tensor):
         tensor = X.detach().to(torch.float32)
     else:
-        array = np.ascontiguousarray(X, dtype=np.float32)
+        with np.errstate(over="ignore"):  # the check below says better what is wrong
+            array = np.ascontiguousarray(X, dtype=np.float32)
         # Copied where read-only (memory maps): torch tensors cannot be marked read-only.
         tensor = torch.from_numpy(array if array.flags.writeable else array.copy())
     finite = torch.isfinite(tensor).all(dim=-1)

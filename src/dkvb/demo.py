@@ -4,8 +4,8 @@
 
 Every classifier meets the same embeddings twice: class-incremental, where a class is never seen
 again once its stage is over, and iid, where all ten classes come mixed. Keys are fitted to
-CIFAR-100, without labels. To expect: the bottleneck ends at about 80 % both ways, the linear probe at
-86 % iid and 25 % class-incremental, the MLP at 88 % and 20 %.
+CIFAR-100, without labels. To expect: the bottleneck ends at about 80 % both ways, the linear probe
+at 86 % iid and 25 % class-incremental, the MLP at 88 % and 20 %.
 """
 
 from __future__ import annotations

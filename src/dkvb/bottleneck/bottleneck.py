@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 import torch
@@ -42,6 +43,12 @@ class KeyValueBottleneck(nn.Module):
     torch.Size([5, 10])
     """
 
+    centre: Tensor
+    components: Tensor | None
+    projection: Tensor | None
+    keys: Tensor
+    usage: Tensor
+
     def __init__(
         self,
         keys: Keys,
@@ -64,11 +71,9 @@ class KeyValueBottleneck(nn.Module):
         self.temperature = real("temperature", temperature, low=0.0, low_open=True)
         self.seed = seed
         self._source = keys  # what is not a tensor: kinds, settings, report
-        self._current: tuple[Any, Keys] | None = None
+        self._current: tuple[Any, Any, Keys] | None = None
         self.register_buffer("centre", keys.conditioning.centre.clone())
         self.register_buffer("components", _clone(keys.conditioning.components))
-        self.keys: Tensor
-        self.projection: Tensor | None
         self._register_keys(keys)
         self.register_buffer(
             "usage", torch.zeros(keys.keys.shape[:2], dtype=torch.int64, device=keys.device)
@@ -82,7 +87,8 @@ class KeyValueBottleneck(nn.Module):
             n_outputs=n_outputs,
             seed=seed,
         ).to(keys.device)
-        self.decoder.requires_grad_(train_decoder)
+        if not train_decoder:
+            self.decoder.requires_grad_(False)
         self._draws = 0
 
     def _register_keys(self, keys: Keys) -> None:
@@ -96,24 +102,35 @@ class KeyValueBottleneck(nn.Module):
 
     def frozen_keys(self) -> Keys:
         """The keys as they are now, as one immutable object."""
-        tensors = [t for t in (self.centre, self.components, self.projection, self.keys)]
+        tensors = (self.centre, self.components, self.projection, self.keys)
         state = [None if t is None else (t.data_ptr(), t._version, t.device) for t in tensors]
         if self._current is None or self._current[0] != state:
+            if self.keys.dtype not in (torch.float32, torch.float64):
+                raise TypeError(
+                    f"keys: expected float32 or float64; got {self.keys.dtype}, which moves the "
+                    "keys; leave the bottleneck in float32 and use torch.autocast around it"
+                )
             s = self._source
-            centre, components, projection, keys = (_detached(t) for t in tensors)
-            assert centre is not None and keys is not None
+            # Copies, since optimisers and load_state_dict write into these tensors.
+            centre, components, projection, keys = (_clone(t) for t in tensors)
+            assert centre is not None
+            assert keys is not None
             p = s.projection
+            aliases = [None if t is None else t.detach() for t in tensors]  # hold their addresses
             self._current = (
                 state,
+                aliases,
                 Keys(
                     Conditioning(centre, components, s.conditioning.power, s.conditioning.normalise),
                     Projection(p.kind, p.n_codebooks, p.key_dim, p.width, projection),
                     keys,
+                    s.spread.to(keys.device),
+                    s.novelty.to(keys.device),
                     s.report,
                     s.settings,
                 ),
             )
-        return self._current[1]
+        return self._current[2]
 
     def forward(self, x: Tensor) -> Tensor:
         """Embeddings (n, m), or maps (n, h, w, m), to outputs (n, outputs)."""
@@ -131,6 +148,11 @@ class KeyValueBottleneck(nn.Module):
 
     def forward_codes(self, codes: Tensor) -> Tensor:
         """Codes (n, C), or (n, positions, C), to outputs: what to call when rows were snapped once."""
+        if codes.ndim not in (2, 3) or codes.shape[-1] != self.values.shape[0]:
+            raise ValueError(
+                f"codes: expected (n, {self.values.shape[0]}) or (n, positions, "
+                f"{self.values.shape[0]}), one a codebook; got shape {tuple(codes.shape)}"
+            )
         if codes.ndim == 2:
             codes = codes[:, None]
         n, positions, C = codes.shape
@@ -150,33 +172,39 @@ class KeyValueBottleneck(nn.Module):
     def _estimated(self, x: Tensor, codes: Tensor) -> Tensor:
         """Values of the keys chosen, with a gradient to keys and projection: (n, C, d_value)."""
         heads = self._differentiable_heads(x)
-        fetched = []
+        draw = self._draws if self.gradient == "gumbel" and self.training else None
+        fetched, chosen = [], []
         for book in range(self.keys.shape[0]):
             # Recomputed in the backward pass, so that no n × C × K tensor is ever kept.
-            value = checkpoint(
-                self._estimated_book, heads[:, book], codes[:, book], book, use_reentrant=False
+            value, code = checkpoint(
+                self._estimated_book, heads[:, book], codes[:, book], book, draw, use_reentrant=False
             )
             fetched.append(value)
-        self._draws += self.training
+            chosen.append(code)
+        if self.training:
+            self._draws += 1
+            count_usage(self.usage, torch.stack(chosen, dim=1))
         return torch.stack(fetched, dim=1)
 
-    def _estimated_book(self, heads: Tensor, codes: Tensor, book: int) -> Tensor:
+    def _estimated_book(
+        self, heads: Tensor, codes: Tensor, book: int, draw: int | None
+    ) -> tuple[Tensor, Tensor]:
+        """Values (n, d_value) and codes (n,) of one codebook, sampled if a draw is numbered."""
         squared = torch.cdist(heads, self.keys[book]).square()  # (n, K)
         unit = squared.detach().amin(dim=1).mean().clamp(min=torch.finfo(squared.dtype).tiny)
         logits = -squared / (self.temperature * unit)
-        if self.gradient == "gumbel" and self.training:
-            logits = logits + self._gumbel(logits, book)
+        if draw is not None:
+            logits = logits + self._gumbel(logits, book, draw)
             codes = logits.argmax(dim=1)
-        if self.training:
-            self.usage[book] += torch.bincount(codes, minlength=self.usage.shape[1])
         weights = logits.softmax(dim=1)
         # The difference is zero in the forward pass and the softmax's gradient in the backward one.
-        return self.values[book, codes] + (weights - weights.detach()) @ self.values[book].detach()
+        slope = (weights - weights.detach()) @ self.values[book].detach()
+        return self.values[book, codes] + slope, codes
 
-    def _gumbel(self, logits: Tensor, book: int) -> Tensor:
+    def _gumbel(self, logits: Tensor, book: int, draw: int) -> Tensor:
         # From counters, so that the backward pass recomputes the same sample.
         places = torch.arange(logits.numel(), device=logits.device).view_as(logits)
-        uniform = (bits(self.seed, self._draws, book, places).double() + 0.5) / 2.0**63
+        uniform = (bits(self.seed, draw, book, places).double() + 0.5) / 2.0**63
         return -torch.log(-torch.log(uniform)).to(logits.dtype)
 
     def _differentiable_heads(self, x: Tensor) -> Tensor:
@@ -198,8 +226,7 @@ class KeyValueBottleneck(nn.Module):
         pruned = KeyValueBottleneck(
             smaller,
             n_outputs=self.values.shape[2],
-            decoder=self.decoder,
-            train_decoder=any(p.requires_grad for p in self.decoder.parameters()),
+            decoder=deepcopy(self.decoder),
             pool=self.pool,
             gradient=self.gradient,
             temperature=self.temperature,
@@ -207,13 +234,10 @@ class KeyValueBottleneck(nn.Module):
         )
         with torch.no_grad():
             pruned.values.copy_(self.values[books, place])
-        pruned.usage.copy_(self.usage[books, place])
+        filler = torch.nn.functional.pad(place[:, 1:] == place[:, :1], (1, 0))
+        pruned.usage.copy_(self.usage[books, place].masked_fill(filler, 0))
         return pruned.train(self.training)
 
 
 def _clone(tensor: Tensor | None) -> Tensor | None:
-    return None if tensor is None else tensor.clone()
-
-
-def _detached(tensor: Tensor | None) -> Tensor | None:
-    return None if tensor is None else tensor.detach()
+    return None if tensor is None else tensor.detach().clone()

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
+from dkvb._validate import one_of
 from dkvb.kernels.nearest import tree_sum
+
+KINDS = ("centre", "half-whitened", "whitened")
+FLOOR = 0.1  # of the mean variance, added before whitening so that small axes are not blown up
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +41,10 @@ class Conditioning:
     def _components64(self) -> Tensor | None:
         return None if self.components is None else self.components.double()
 
+    @cached_property
+    def _reach(self) -> float:
+        return 1.0 if self.components is None else float(self.components.norm())
+
     def __call__(self, x: Tensor) -> Tensor:
         """Embeddings (n, m) float32 → conditioned rows (n, p) float64."""
         z = self._elementwise(x)
@@ -54,6 +63,17 @@ class Conditioning:
             return z
         return torch.cat([tree_sum(row[:, None] * self._components64, 0)[None] for row in z])
 
+    def rounding(self, x: Tensor) -> Tensor | float:
+        """How far, in norm, a conditioned row may lie from its exact one: (n,), or 0 if nowhere."""
+        unit = 2.0**-53 * (self.width + 4)
+        moved = unit if self.normalise else 0.0
+        if self.components is None:
+            return moved
+        z = self._elementwise(x)
+        if self.normalise:
+            z = z / _nonzero(z.norm(dim=1, keepdim=True))
+        return (moved + 2 * unit * (z - self.centre).norm(dim=1)) * self._reach
+
     def _elementwise(self, x: Tensor) -> Tensor:
         z = x.double()
         if self.power == 0.5:
@@ -67,3 +87,47 @@ class Conditioning:
 
 def _nonzero(norms: Tensor) -> Tensor:
     return torch.where(norms > 0, norms, 1.0)
+
+
+def fit_conditioning(
+    rows: Callable[[], Iterator[Tensor]], kind: str, n_components: int | None
+) -> Conditioning:
+    """A conditioning from unlabelled rows, as often as needed in batches (r, m) float32.
+
+    `"centre"` changes no distance. `"half-whitened"` and `"whitened"` take the square root of
+    embeddings that are never negative (as after a ReLU), scale each row to unit length, and keep
+    the first `n_components` principal axes, divided by the fourth or the square root of their
+    variance.
+    """
+    one_of("conditioning", kind, KINDS)
+    if kind == "centre":
+        return Conditioning(_mean(rows).float())
+    positive = all(bool((x >= 0).all()) for x in rows())
+    width = next(rows()).shape[1]
+    bare = Conditioning(torch.zeros(width), None, 0.5 if positive else 1.0, normalise=True)
+    bare = bare.to(next(rows()).device)
+    centre = _mean(lambda: (bare(x) for x in rows())).float()
+    centred = Conditioning(centre, None, bare.power, normalise=True)
+    covariance = torch.zeros((width, width), dtype=torch.float64, device=centre.device)
+    count = 0
+    for x in rows():
+        z = centred(x)
+        covariance += z.T @ z
+        count += len(z)
+    variance, axes = torch.linalg.eigh(covariance / count)
+    kept = min(width, n_components or width, max(1, count - 1))
+    variance, axes = variance.flip(0)[:kept].clamp(min=0), axes.flip(1)[:, :kept]
+    exponent = -0.5 if kind == "whitened" else -0.25
+    mean = variance.mean()
+    scale = (variance + FLOOR * mean) ** exponent if bool(mean > 0) else torch.ones_like(variance)
+    return Conditioning(centre, (axes * scale).float(), bare.power, normalise=True)
+
+
+def _mean(rows: Callable[[], Iterator[Tensor]]) -> Tensor:
+    total, count = None, 0
+    for x in rows():
+        part = x.double().sum(dim=0)
+        total = part if total is None else total + part
+        count += len(x)
+    assert total is not None
+    return total / count

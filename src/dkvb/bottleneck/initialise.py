@@ -6,16 +6,18 @@ and kept for all epochs; a stream of batches is projected batch by batch.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from dkvb import _validate
-from dkvb.bottleneck.conditioning import Conditioning
+from dkvb.bottleneck.conditioning import Conditioning, fit_conditioning
 from dkvb.bottleneck.keys import KeyReport, Keys, first_of_equals
 from dkvb.bottleneck.projection import Projection, make_projection
 from dkvb.bottleneck.rows import Rows, rows_of
@@ -24,6 +26,7 @@ from dkvb.kernels.hashing import bits, epoch_order
 
 METHODS = ("ema", "ema-reference", "lloyd", "sample")
 EXPIRY_SHARE = 0.1  # of the count that an evenly used key would have
+TINY = torch.finfo(torch.float32).tiny
 
 
 class FewRowsWarning(UserWarning):
@@ -50,6 +53,8 @@ def fit_keys(
     key_dim: int | None = 14,
     method: str = "ema",
     projection: str = "gaussian",
+    conditioning: str = "centre",
+    n_components: int | None = None,
     epochs: int = 10,
     batch_size: int = 256,
     decay: float = 0.95,
@@ -64,6 +69,8 @@ def fit_keys(
     averages, appendix C of the paper; expired keys start afresh), `"ema-reference"` (expired keys
     keep their old averages, as in the paper's own code, for comparison), `"lloyd"` (k-means, `epochs`
     passes) or `"sample"` (random rows). One row in ten is held out to measure the keys.
+    `conditioning` prepares embeddings for L2 distances, see `fit_conditioning`; the paper's is
+    `"centre"`, which changes none.
 
     >>> import numpy as np
     >>> X = np.random.default_rng(0).normal(size=(500, 32))
@@ -80,7 +87,9 @@ def fit_keys(
     seed = _validate.seed("random_state", random_state)
 
     passes = 1 if method == "sample" else epochs
-    rows = rows_of(X, at_least=n_pairs, passes=passes, device=torch.device(device))
+    rows = rows_of(
+        X, at_least=n_pairs, passes=passes, batch_size=batch_size, device=torch.device(device)
+    )
     if rows.at_least < n_pairs:
         warnings.warn(
             f"n_pairs: {n_pairs} keys a codebook need as many rows; X has {rows.at_least} to fit "
@@ -91,52 +100,76 @@ def fit_keys(
     recipe = Recipe(
         method, min(n_pairs, rows.at_least), passes, batch_size * rows.positions, decay, seed
     )
-    conditioning = Conditioning(rows.mean().float())
+    conditioned = fit_conditioning(rows.sample, conditioning, n_components)
     heads_of = make_projection(
-        projection, conditioning.output_width, n_codebooks=n_codebooks, key_dim=key_dim, seed=seed
+        projection, conditioned.output_width, n_codebooks=n_codebooks, key_dim=key_dim, seed=seed
     ).to(device)
-    keys, report = _initialise(rows, conditioning, heads_of, recipe, progress)
+    keys, spread, novelty, report = _initialise(rows, conditioned, heads_of, recipe, progress)
     settings = {
         "method": method,
         "epochs": passes,
         "batch_size": batch_size,
         "decay": decay,
         "random_state": seed,
+        "conditioning": conditioning,
     }
-    return Keys(conditioning, heads_of, keys, report, settings)
+    return Keys(conditioned, heads_of, keys, spread, novelty, report, settings)
 
 
 def _initialise(
     rows: Rows, conditioning: Conditioning, projection: Projection, recipe: Recipe, progress: bool
-) -> tuple[Tensor, KeyReport]:
-    """Keys (C, K, d) and what they are like, a group of codebooks at a time."""
+) -> tuple[Tensor, Tensor, Tensor, KeyReport]:
+    """Keys (C, K, d), and what held-out rows say of them, a group of codebooks at a time."""
     C, d = projection.n_codebooks, projection.key_dim
     device = conditioning.centre.device
+    unit = _unit(conditioning(rows.held_out()))
+    if conditioning.components is None:  # cheap enough to repeat for each group
+
+        def heads_of(x: Tensor, books: slice) -> Tensor:
+            return (projection(conditioning(x), books) / unit).float()
+    else:
+        rows = rows.mapped(lambda x: conditioning(x).float())
+
+        def heads_of(x: Tensor, books: slice) -> Tensor:
+            return (projection(x.double(), books) / unit).float()
+
     keys = torch.empty((C, recipe.n_pairs, d), device=device)
-    used = 0
-    error = spread = 0.0
+    spread = torch.empty(C, dtype=torch.float64, device=device)
+    held_out = rows.held_out()
+    novelty = torch.zeros(len(held_out), dtype=torch.float64, device=device)
+    used, variance = 0, 0.0
     groups = rows.groups(C, d)
     with _bar(progress, len(groups) * recipe.epochs, recipe.method) as bar:
         for books in groups:
-
-            def heads_of(x: Tensor, books: slice = books) -> Tensor:
-                return projection(conditioning(x), books).float()
-
-            passes = rows.passes(heads_of)
+            passes = rows.passes(partial(heads_of, books=books))
             keys[books] = _METHODS[recipe.method](passes, recipe, books.start, bar)
             counts = sum(accumulate.assign_sums(heads, keys[books])[1] for heads in next(passes))
             used += int((counts > 0).sum())
-            held = heads_of(rows.held_out())
-            error += float(accumulate.assign_sums(held, keys[books])[3].sum())
-            spread += float((held - held.mean(dim=0)).square().sum())
-    n_held = len(rows.held_out())
-    return keys, KeyReport(
-        rows=n_held,
-        quantisation_error=(error / (n_held * C)) ** 0.5,
-        relative_error=error / spread if spread else 0.0,
+            held = heads_of(held_out, books)  # (h, g, d)
+            codes = accumulate.assign_sums(held, keys[books])[0].long()
+            group = torch.arange(held.shape[1], device=device)
+            squared = (held - keys[books][group, codes]).double().square().sum(dim=2)  # (h, g)
+            spread[books] = squared.mean(dim=0)
+            novelty += (squared / spread[books].clamp(min=TINY)).sum(dim=1) / C
+            variance += float((held - held.mean(dim=0)).double().square().sum()) / len(held)
+    keys *= unit
+    spread *= unit**2
+    total, variance = float(spread.sum()), variance * unit**2
+    report = KeyReport(
+        rows=len(held_out),
+        quantisation_error=(total / C) ** 0.5,
+        relative_error=total / variance if variance else 0.0,
         distinct=float(first_of_equals(keys).double().mean()),
         used=used / (C * recipe.n_pairs),
     )
+    return keys, spread.float(), novelty.sort().values.float(), report
+
+
+def _unit(rows: Tensor) -> float:
+    """A power of two near the size of rows, by which float32 divides exactly: squares of very
+    large or small heads would overflow or vanish."""
+    size = float(rows.square().mean().sqrt())
+    return 2.0 ** math.floor(math.log2(size)) if size > 0 else 1.0
 
 
 def _ema(passes: Passes, recipe: Recipe, first_book: int, bar: Any) -> Tensor:
@@ -180,11 +213,14 @@ def _lloyd(passes: Passes, recipe: Recipe, first_book: int, bar: Any) -> Tensor:
     for epoch in range(recipe.epochs):
         counts = torch.zeros(keys.shape[:2], dtype=torch.int64, device=keys.device)
         sums = torch.zeros(keys.shape, dtype=torch.float64, device=keys.device)
+        first = None
         for heads in next(passes):
+            first = heads if first is None else first  # the last batch may be a row or two
             _, batch_counts, batch_sums, _ = accumulate.assign_sums(heads, keys)
             counts += batch_counts
             sums += batch_sums
-        fresh = _draw(heads, replace(recipe, seed=recipe.seed + epoch + 1), first_book)
+        assert first is not None
+        fresh = _draw(first, replace(recipe, seed=recipe.seed + epoch + 1), first_book)
         means = (sums / counts.clamp(min=1)[:, :, None]).float()
         keys = torch.where((counts > 0)[:, :, None], means, fresh)
         bar.update()

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -64,7 +65,9 @@ class Keys:
 
     conditioning: Conditioning
     projection: Projection
-    keys: Tensor  # (C, K, d) float32, in the coordinates of centred, projected rows
+    keys: Tensor  # (C, K, d) float32, in the coordinates of conditioned, projected rows
+    spread: Tensor  # (C,) float32, mean squared distance of held-out heads to their keys
+    novelty: Tensor  # (h,) float32, ascending: how far held-out rows lie from their keys
     report: KeyReport
     settings: dict[str, Any] = field(default_factory=dict)
 
@@ -95,7 +98,7 @@ class Keys:
         digest = hashlib.sha256()
         c, p = self.conditioning, self.projection
         digest.update(repr((c.power, c.normalise, p.kind, p.n_codebooks, p.key_dim)).encode())
-        for tensor in (c.centre, c.components, p.matrices, self.keys):
+        for tensor in (c.centre, c.components, p.matrices, self.keys, self.spread):
             if tensor is not None:
                 digest.update(repr(tuple(tensor.shape)).encode())
                 digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
@@ -116,24 +119,38 @@ class Keys:
         return self.projection(self.conditioning(X))
 
     def snap(
-        self, X: Any, *, top: int = 1, active: Tensor | None = None, backend: str | None = None
+        self,
+        X: Any,
+        *,
+        top: int = 1,
+        active: Tensor | None = None,
+        backend: str | None = None,
+        out: str | Path | None = None,
     ) -> Codes:
         """The `top` nearest keys in each codebook, by L2 distance, ties to the lowest index.
 
         Codes are canonical: the same for any batch size, number of threads and backend. X is an
         array or a memory map (n, m); memory stays bounded whatever n is. `active` (C, K) restricts
-        the search to some keys; where a codebook has fewer than `top` of these, the last is repeated.
+        the search to some keys; where a codebook has fewer than `top` of these, the last is
+        repeated. `out` names a .npy file that codes are written to, chunk by chunk, and read from
+        as a memory map on the CPU: neither X nor its codes need fit into memory.
         """
         X = _validate.rows(X, width=self.width)
         top = _validate.positive_int("top", top)
         if top > self.n_pairs:
-            raise ValueError(f"top: expected at most {self.n_pairs}, the number of pairs; got {top}")
+            raise ValueError(
+                f"top: expected at most {self.n_pairs}, the number of pairs; got {top}"
+            )
         index, allowed = self._restricted(active, backend)
         dtype = torch.uint16 if self.n_pairs <= 1 << 16 else torch.int32
-        out = torch.empty((X.shape[0], self.n_codebooks, top), dtype=dtype, device=self.device)
-        for part, codes, _ in self._search(X, index, allowed, top):
-            out[part] = codes.to(dtype)
-        return Codes(out, self.fingerprint, X)
+        shape = (X.shape[0], self.n_codebooks, top)
+        found = ((part, codes.to(dtype)) for part, codes, _ in self._search(X, index, allowed, top))
+        if out is not None:
+            return Codes(_in_file(Path(out), shape, dtype, found), self.fingerprint, X)
+        every = torch.empty(shape, dtype=dtype, device=self.device)
+        for part, codes in found:
+            every[part] = codes
+        return Codes(every, self.fingerprint, X)
 
     def distances(self, X: Any, codes: Codes) -> Tensor:
         """Squared L2 distances (n, C, top) from heads to the keys that `codes` names, float64."""
@@ -183,7 +200,9 @@ class Keys:
     ) -> Iterator[tuple[slice, Tensor, int]]:
         """Canonical codes chunk by chunk: (slice, codes (r, C, top), how many were decided again)."""
         for part, x in _validate.chunks(X, self._chunk_rows(1), "X", self.device):
-            codes, unsure = search(index, self.projection(self.conditioning(x)), top)
+            rows = self.conditioning(x)
+            error = self.projection.rounding(rows, self.conditioning.rounding(x))
+            codes, unsure = search(index, self.projection(rows), top, error)
             row, book = torch.nonzero(unsure, as_tuple=True)
             if len(row):
                 codes[row, book] = self.exact_codes(x[row], book, allowed, top)
@@ -225,6 +244,8 @@ class Keys:
             conditioning=self.conditioning.to(device),
             projection=self.projection.to(device),
             keys=self.keys.to(device),
+            spread=self.spread.to(device),
+            novelty=self.novelty.to(device),
         )
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Keys:
@@ -252,6 +273,25 @@ def first_of_equals(keys: Tensor, active: Tensor | None = None) -> Tensor:
         whole = items.view(np.dtype((np.void, items.itemsize * items.shape[1])))[:, 0]
         first[book, candidates[np.unique(whole, return_index=True)[1]]] = True
     return first.to(keys.device)
+
+
+def _in_file(
+    path: Path, shape: tuple[int, ...], dtype: torch.dtype, found: Iterator[tuple[slice, Tensor]]
+) -> Tensor:
+    """Codes chunk by chunk into a .npy file, then as a tensor whose memory is the file."""
+    unfinished = path.with_name(path.name + ".unfinished")
+    kind = np.uint16 if dtype == torch.uint16 else np.int32
+    try:
+        array = np.lib.format.open_memmap(unfinished, mode="w+", dtype=kind, shape=shape)
+        for part, codes in found:
+            array[part] = codes.cpu().numpy()
+        array.flush()
+        unfinished.replace(path)
+    except BaseException:
+        unfinished.unlink(missing_ok=True)
+        raise
+    # Copy on write: torch knows no read-only tensors, and nothing may change the file.
+    return torch.from_numpy(np.lib.format.open_memmap(path, mode="c"))
 
 
 def _for_array(rows: Any, array: Any) -> Any:

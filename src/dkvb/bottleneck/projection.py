@@ -30,6 +30,11 @@ class Projection:
         assert self.matrices is not None
         return self.matrices.double().permute(1, 0, 2).reshape(self.width, -1)  # (p, C·d)
 
+    @cached_property
+    def _norms(self) -> Tensor:
+        assert self.matrices is not None
+        return self.matrices.norm(dim=(1, 2)).double()  # (C,)
+
     def __call__(self, rows: Tensor, books: slice = slice(None)) -> Tensor:
         """Rows (n, p) float64 → heads (n, C, d) float64, of the codebooks in `books` only."""
         count = len(range(self.n_codebooks)[books])
@@ -48,6 +53,14 @@ class Projection:
             return tree_sum(rows[:, :, None] * self.matrices[books].double(), dim=1)
         heads = self(rows)
         return heads[torch.arange(len(rows), device=rows.device), books]
+
+    def rounding(self, rows: Tensor, moved: Tensor | float) -> Tensor | float:
+        """How far, in norm, heads of rows (n, p) may lie from the exact ones, (n, C) or a number,
+        if the rows themselves lie up to `moved` (n,) away from theirs."""
+        if self.matrices is None:
+            return moved if isinstance(moved, float) else moved[:, None]
+        reach = 2.0**-52 * (self.width + 4) * rows.norm(dim=1) + moved  # (n,)
+        return reach[:, None] * self._norms
 
     def to(self, device: torch.device | str) -> Projection:
         moved = None if self.matrices is None else self.matrices.to(device)

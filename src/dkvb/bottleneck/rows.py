@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from copy import copy
 from itertools import chain
 from typing import Any, Protocol
 
@@ -25,14 +26,16 @@ class Rows(Protocol):
     at_least: int  # rows to fit keys from: exact below the number asked for
     positions: int  # h·w of spatial maps, else 1
 
-    def mean(self) -> Tensor: ...
+    def sample(self) -> Iterator[Tensor]: ...
+    def mapped(self, change: Callable[[Tensor], Tensor]) -> Rows: ...
     def held_out(self) -> Tensor: ...
     def groups(self, n_codebooks: int, key_dim: int) -> list[slice]: ...
     def passes(self, heads_of: Callable[[Tensor], Tensor]) -> Iterator[Iterator[Tensor]]: ...
 
 
-def rows_of(X: Any, *, at_least: int, passes: int, device: torch.device) -> Rows:
-    """Wrap an array (n, m) or (n, h, w, m), or an iterable of such batches."""
+def rows_of(X: Any, *, at_least: int, passes: int, batch_size: int, device: torch.device) -> Rows:
+    """Wrap an array (n, m) or (n, h, w, m), or an iterable of such batches, which pass in batches of
+    `batch_size` whatever their own size."""
     if hasattr(X, "shape") or (isinstance(X, list) and X and np.ndim(X[0]) == 1):
         return _ArrayRows(X, device)
     if not hasattr(X, "__iter__"):
@@ -42,7 +45,7 @@ def rows_of(X: Any, *, at_least: int, passes: int, device: torch.device) -> Rows
             f"X: expected batches that can be iterated {passes} times; got a one-time iterator; "
             "pass a list or an object whose __iter__ starts anew, or epochs=1"
         )
-    return _StreamRows(X, at_least, device)
+    return _StreamRows(X, at_least, batch_size, device)
 
 
 def _flat(X: Any) -> tuple[Any, int]:
@@ -50,7 +53,8 @@ def _flat(X: Any) -> tuple[Any, int]:
     if not isinstance(X, np.ndarray | Tensor):
         X = np.asarray(X)
     if X.ndim == 4:
-        return X.reshape(-1, X.shape[3]), X.shape[1] * X.shape[2]
+        n, h, w, m = X.shape
+        return X.reshape(n * h * w, m), h * w
     return _validate.rows(X), 1
 
 
@@ -62,13 +66,7 @@ class _ArrayRows:
     def __init__(self, X: Any, device: torch.device) -> None:
         flat, self.positions = _flat(X)
         self._X, self._device = _validate.rows(flat), device
-        total = torch.zeros(self._X.shape[1], dtype=torch.float64, device=device)
-        held = []
-        for _, x in self._chunks():
-            total += x.double().sum(dim=0)
-            held.append(_held(x))
-        self._mean = total / self._X.shape[0]
-        self._held = torch.cat(held)
+        self._held = torch.cat([_held(x) for _, x in self._chunks()])
         if not self._held.any() or self._held.all():  # too few rows to spare any
             self._held[:] = False
         self.at_least = int((~self._held).sum())
@@ -76,8 +74,15 @@ class _ArrayRows:
     def _chunks(self) -> Iterator[tuple[slice, Tensor]]:
         return _validate.chunks(self._X, CHUNK_ROWS, "X", self._device)
 
-    def mean(self) -> Tensor:
-        return self._mean
+    def sample(self) -> Iterator[Tensor]:
+        """The rows that fit, batch by batch."""
+        return (x[~self._held[part]] for part, x in self._chunks())
+
+    def mapped(self, change: Callable[[Tensor], Tensor]) -> Rows:
+        """The same rows, changed once and kept; held out are those that were."""
+        twin = copy(self)
+        twin._X = torch.cat([change(x) for _, x in self._chunks()])
+        return twin
 
     def held_out(self) -> Tensor:
         chosen = self._held if bool(self._held.any()) else ~self._held
@@ -99,44 +104,66 @@ class _ArrayRows:
 
 
 class _StreamRows:
-    def __init__(self, batches: Any, at_least: int, device: torch.device) -> None:
+    def __init__(self, batches: Any, at_least: int, batch_size: int, device: torch.device) -> None:
         self._batches, self._device = batches, device
+        self._change: Callable[[Tensor], Tensor] = lambda x: x
         self._rest = iter(batches)
         self._begun: list[Tensor] = []  # read until there are as many rows as keys
+        self._spare = True
         self.positions = 1
         for batch in self._rest:
             flat, self.positions = _flat(batch)
             self._begun.append(self._checked(flat))
-            if sum(int((~_held(x)).sum()) for x in self._begun) >= at_least:
+            if self._n_fitting() >= at_least:
                 break
         if not self._begun:
             raise ValueError("X: expected at least one batch; got an empty iterable")
-        self.at_least = sum(int((~_held(x)).sum()) for x in self._begun)
+        if self._n_fitting() == 0:  # too few rows to spare any
+            self._spare = False
+        self.at_least = self._n_fitting()
+        self._batch_rows = batch_size * self.positions
 
     def _checked(self, flat: Any) -> Tensor:
         width = self._begun[0].shape[1] if self._begun else None
         return _validate.as_float32(_validate.rows(flat, "X", width)).to(self._device)
 
-    def mean(self) -> Tensor:
-        return torch.cat(self._begun).double().mean(dim=0)
+    def _fitting(self, x: Tensor) -> Tensor:
+        return x[~_held(x)] if self._spare else x
+
+    def _n_fitting(self) -> int:
+        return sum(len(self._fitting(x)) for x in self._begun)
+
+    def sample(self) -> Iterator[Tensor]:
+        """What was read first: it stands for the rest."""
+        return (self._fitting(x) for x in self._begun)
+
+    def mapped(self, change: Callable[[Tensor], Tensor]) -> Rows:
+        """The same rows, changed whenever they pass."""
+        twin = copy(self)
+        twin._change = change
+        return twin
 
     def held_out(self) -> Tensor:
         begun = torch.cat(self._begun)
         held = begun[_held(begun)][:HELD_OUT_MOST]
-        return held if len(held) else begun[:HELD_OUT_MOST]
+        return self._change(held if len(held) else begun[:HELD_OUT_MOST])
 
     def groups(self, n_codebooks: int, key_dim: int) -> list[slice]:
         return [slice(0, n_codebooks)]
 
     def passes(self, heads_of: Callable[[Tensor], Tensor]) -> Iterator[Iterator[Tensor]]:
         def heads(batches: Iterator[Tensor]) -> Iterator[Tensor]:
+            waiting = self._begun[0][:0]  # until there are enough for a batch
             for x in batches:
-                fitting = x[~_held(x)]
-                if len(fitting):
-                    yield heads_of(fitting)
+                waiting = torch.cat([waiting, self._fitting(x)])
+                whole = len(waiting) // self._batch_rows * self._batch_rows
+                if whole:
+                    yield heads_of(self._change(waiting[:whole]))
+                    waiting = waiting[whole:]
+            if len(waiting):
+                yield heads_of(self._change(waiting))
 
-        yield heads(chain(self._begun, (self._checked(_flat(b)[0]) for b in self._rest)))
         while iter(self._batches) is not self._batches:
             yield heads(self._checked(_flat(b)[0]) for b in self._batches)
-        while True:  # a one-time iterator is over: what was read first stands for it
-            yield heads(iter(self._begun))
+        while True:  # a one-time iterator: once it is over, what was read first stands for it
+            yield heads(chain(self._begun, (self._checked(_flat(b)[0]) for b in self._rest)))

@@ -73,6 +73,13 @@ def update(state: CountState, codes: Tensor, columns: Tensor, sign: int = 1) -> 
 
 def merge(first: CountState, second: CountState) -> CountState:
     """Both states' counts together; columns must mean the same classes."""
+    ours = first.n_codebooks, first.n_pairs, len(first.per_class)
+    theirs = second.n_codebooks, second.n_pairs, len(second.per_class)
+    if ours != theirs:
+        raise ValueError(
+            f"second: expected counts of the same codebooks, pairs and classes, {ours}; got {theirs}; "
+            "use grow"
+        )
     tallies = _settled((*first.tallies, *second.tallies))
     per_class = first.per_class + second.per_class
     return CountState(first.n_codebooks, first.n_pairs, tallies, per_class)
@@ -117,7 +124,7 @@ def read(state: CountState, codes: Tensor) -> Iterator[tuple[slice, Tensor]]:
             entry = torch.arange(len(read_by), device=codes.device) - start_of[read_by] + low[read_by]
             place = read_by * Y + tally.places[entry] % COLUMNS
             dense.index_add_(0, place, tally.counts[entry].double())
-        yield part, dense.view(-1, C, Y)
+        yield part, dense.view(part.stop - part.start, C, Y)
 
 
 def log_posterior(
@@ -158,6 +165,8 @@ def _merged(*tallies: Tally) -> Tally:
 
 def _settled(tallies: tuple[Tally, ...]) -> tuple[Tally, ...]:
     """Merge from the end until every list is much longer than the next."""
+    if not tallies:
+        return ()
     *rest, last = tallies
     while rest and len(rest[-1]) < GROWTH * len(last):
         last = _merged(rest.pop(), last)

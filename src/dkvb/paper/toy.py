@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -52,6 +52,9 @@ class Toy:
     grid: int = 100  # cells a side in which decision regions are kept
 
 
+Summary = dict[str, dict[str, list[float]]]
+
+
 class Points(NamedTuple):
     """Points of the plane and their classes."""
 
@@ -80,10 +83,7 @@ def run(seeds: list[int], out: Path, progress: bool = False, toy: Toy | None = N
         for name, kind in KINDS.items():
             bar.set_description(name)
             records += _learn(name, kind, seeds, toy, bar)
-    summary = {
-        name: {"accuracy": [round(float(a), 6) for a in _mean_accuracy(name, records)]}
-        for name in KINDS
-    }
+    summary = {name: {"accuracy": _mean_accuracy(name, records)} for name in KINDS}
     write(out / "records.jsonl", records)
     (out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
     draw(read(out / "records.jsonl"), out / "toy.png")
@@ -138,10 +138,9 @@ KINDS = {
     "bottleneck-1x400": Kind(_one_book, learning_rate=0.001, fresh_optimiser=False),
     "bottleneck-20x20": Kind(_many_books, learning_rate=0.001, fresh_optimiser=False),
 }
-Summary = dict[str, dict[str, list[float]]]
 
 
-def _learn(name: str, kind: Kind, seeds: list[int], toy: Toy, bar: tqdm) -> list[ToyRecord]:
+def _learn(name: str, kind: Kind, seeds: list[int], toy: Toy, bar: Any) -> list[ToyRecord]:
     """One kind of model through the stages, all seeds side by side: a record a seed."""
     train = [_stages(seed, toy.points, purpose=0) for seed in seeds]
     test = [_stages(seed, toy.test_points, purpose=1) for seed in seeds]
@@ -237,10 +236,19 @@ def _accuracies(model: nn.Module, stages: list[Points]) -> list[float]:
 
 
 def _regions(model: nn.Module, grid: int) -> Tensor:
-    """The class at the centre of each cell of [0, 1]² (grid, grid), row 0 at the bottom."""
+    """The class at the centre of each cell of [0, 1]² (grid, grid), row 0 at the bottom.
+
+    Plus 8 where none of the pairs read was ever trained, and the class is a guess.
+    """
     centres = (torch.arange(grid) + 0.5) / grid
     y, x = torch.meshgrid(centres, centres, indexing="ij")
-    return _predict(model, torch.stack([x, y], dim=-1).view(-1, 2)).view(grid, grid)
+    cells = torch.stack([x, y], dim=-1).view(-1, 2)  # (grid², 2)
+    classes = _predict(model, cells)
+    if isinstance(model, KeyValueBottleneck):
+        codes = model.frozen_keys().snap(cells).nearest.long()  # (grid², C)
+        trained = model.get_buffer("usage")[torch.arange(codes.shape[1]), codes] > 0
+        classes = classes + N_CLASSES * ~trained.any(dim=1)
+    return classes.view(grid, grid)
 
 
 def _places(model: nn.Module) -> list[list[float]]:
@@ -253,8 +261,9 @@ def _places(model: nn.Module) -> list[list[float]]:
     return [[float(a) for a in key] for key in keys.keys[0] + keys.conditioning.centre]
 
 
-def _mean_accuracy(name: str, records: list[ToyRecord]) -> Floats:
-    return np.mean([r.pruned_accuracy for r in records if r.model == name], axis=0)
+def _mean_accuracy(name: str, records: list[ToyRecord]) -> list[float]:
+    over_seeds = [record.pruned_accuracy for record in records if record.model == name]
+    return [round(float(mean), 6) for mean in np.mean(over_seeds, axis=0)]
 
 
 @contextmanager

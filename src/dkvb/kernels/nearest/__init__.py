@@ -19,6 +19,9 @@ from dkvb.kernels.nearest.oracle import decide, squared_distances, tree_sum
 
 __all__ = ["KeyIndex", "build_index", "decide", "search", "squared_distances", "tree_sum"]
 
+DOUBLE_ROUNDOFF = 2.0**-53
+OVERFLOW = 2.0**100  # scores beyond this are near what float32 can hold
+
 
 @dataclass(frozen=True, eq=False)
 class KeyIndex:
@@ -48,19 +51,27 @@ def build_index(keys: Tensor, allowed: Tensor | None = None, backend: str | None
     return KeyIndex(backend, scale, largest * scale, keys.shape[2], layout)
 
 
-def search(index: KeyIndex, heads: Tensor, top: int = 1) -> tuple[Tensor, Tensor]:
+def search(
+    index: KeyIndex, heads: Tensor, top: int = 1, error: Tensor | float = 0.0
+) -> tuple[Tensor, Tensor]:
     """The `top` nearest keys of heads (n, C, d) float64: codes (n, C, top) int32, unsure (n, C) bool.
 
-    The bound: a score is a sum of d + 1 terms of rounded factors, each term at most
-    ‖h‖·reach + reach²/2, and two scores are compared.
+    The bound has three parts. A score is a sum of d + 1 terms of rounded factors, each term at most
+    ‖h‖·reach + reach²/2, and two scores are compared. The canonical decision rounds too, in
+    proportion to the squared distance. And its head may lie `error` (n, C) away from this one.
     """
     module = _backend(index.backend)
     scaled = heads * index.scale[:, None]  # (n, C, d)
-    size = scaled.norm(dim=2) * index.reach + 0.5 * index.reach**2  # (n, C)
-    tolerance = 4 * module.UNIT_ROUNDOFF * (index.key_dim + 2) * size
+    norm = scaled.norm(dim=2)  # (n, C)
+    size = norm * index.reach + 0.5 * index.reach**2
+    tolerance = (
+        4 * module.UNIT_ROUNDOFF * (index.key_dim + 2) * size
+        + 4 * DOUBLE_ROUNDOFF * (index.key_dim + 2) * (norm + index.reach) ** 2
+        + 2 * index.reach * error * index.scale
+    )
     dtype = torch.float64 if index.backend == "oracle" else torch.float32
     codes, unsure = module.search(scaled.to(dtype), index.layout, tolerance.to(dtype), top)
-    return codes, unsure
+    return codes, unsure | (size > OVERFLOW)
 
 
 def _backend(name: str) -> Any:

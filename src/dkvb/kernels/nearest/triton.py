@@ -86,6 +86,7 @@ def launch(
     `order` (n,) says which rows of heads to take.
     """
     C, d = heads.shape[1:]
+    D = prepared.upper.shape[1]
     _search[(triton.cdiv(n, ROWS), C)](
         heads,
         prepared.upper,
@@ -100,13 +101,14 @@ def launch(
         C,
         prepared.bias.shape[1],
         d,
-        D=prepared.upper.shape[1],
+        D=D,
         ROWS=ROWS,
-        KEYS=KEYS,
+        KEYS=KEYS if D <= 32 else KEYS // 2,
         JUDGE=unsure is not None,
         FIRST=first_pass,
         GATHER=order is not None,
         num_warps=4,
+        num_stages=3 if D <= 32 else 1,  # wide keys leave no room for loading ahead
     )
 
 

@@ -1,0 +1,87 @@
+"""Codes of more rows than memory holds: from one memory map into another."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from .examples import gaussian_keys, keys_of
+
+
+@pytest.mark.parametrize("top", [1, 3])
+def test_the_file_holds_the_codes(tmp_path, top):
+    keys, X = gaussian_keys(61, 11, 3, 31, 2)
+    path = tmp_path / "codes.npy"
+    codes = keys.snap(X, top=top, out=path)
+    expected = keys.snap(X, top=top)
+    assert torch.equal(codes.index, expected.index)
+    stored = np.load(path)
+    assert stored.dtype == np.uint16
+    assert np.array_equal(stored, expected.index.numpy())
+    assert codes.fingerprint == expected.fingerprint
+    rows = torch.tensor([7, 3])
+    assert torch.equal(codes[rows].index, expected[rows].index)
+    assert [file.name for file in tmp_path.iterdir()] == ["codes.npy"]
+
+
+def test_writing_to_the_tensor_leaves_the_file_alone(tmp_path):
+    keys, X = gaussian_keys(61, 11, 3, 31, 2)
+    codes = keys.snap(X, out=str(tmp_path / "codes.npy"))
+    before = codes.index.clone()
+    codes.index.fill_(0)
+    assert np.array_equal(np.load(tmp_path / "codes.npy"), before.numpy())
+
+
+def test_many_pairs(tmp_path):
+    keys = keys_of(torch.arange(70_000.0).reshape(1, -1, 1))
+    codes = keys.snap(torch.tensor([[69_000.0]]), out=tmp_path / "codes.npy")
+    assert codes.index.dtype == torch.int32
+    assert codes.index.item() == 69_000
+
+
+def test_bad_rows_leave_no_file_and_no_trace_of_the_attempt(tmp_path):
+    keys, X = gaussian_keys(61, 11, 3, 31, 2)
+    keys.snap(X, out=tmp_path / "old.npy")
+    old = (tmp_path / "old.npy").read_bytes()
+    X[60, 3] = torch.nan
+    for name in ("old.npy", "new.npy"):
+        with pytest.raises(ValueError, match="first is row 60"):
+            keys.snap(X, out=tmp_path / name)
+    assert [file.name for file in tmp_path.iterdir()] == ["old.npy"]
+    assert (tmp_path / "old.npy").read_bytes() == old
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        keys.snap(X[:5], out=tmp_path / "nowhere" / "codes.npy")
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+import numpy as np
+from dkvb import fit_keys
+
+def anonymous():
+    status = Path("/proc/self/status").read_text()
+    return int(status.split("RssAnon:")[1].split()[0]) // 1024
+
+folder = Path(sys.argv[1])
+X = np.load(folder / "x.npy", mmap_mode="r")
+keys = fit_keys(X[:2000], n_codebooks=128, n_pairs=16, key_dim=2, method="sample")
+keys.snap(X[:20000], out=folder / "warm.npy")
+before = anonymous()
+codes = keys.snap(X, out=folder / "codes.npy")
+assert codes.index.shape == (200_000, 128, 1)
+assert int(codes.index[-1, -1, 0]) == int(keys.snap(X[-1:]).index[0, -1, 0])
+print(anonymous() - before)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_neither_rows_nor_codes_are_held_in_memory(tmp_path, rng):
+    np.save(tmp_path / "x.npy", rng.normal(size=(200_000, 64)).astype(np.float16))  # 26 MB
+    command = [sys.executable, "-c", SCRIPT, str(tmp_path)]
+    grown = int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    codes = (tmp_path / "codes.npy").stat().st_size / 2**20
+    assert codes > 48
+    assert grown < 24  # MB: less than half of the codes alone
