@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+BENCH_STAMP := $(VENV)/.installed-bench
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint bench clean
@@ -14,7 +15,7 @@ demo: $(STAMP)  ## learn ten kinds of images two at a time; prints a table, draw
 	@$(BIN)/dkvb demo --out demo-output
 
 test: lint  ## lint, then every test and every example in the documentation
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2
 
 lint: $(STAMP)  ## style, types, and which room may import which
 	$(BIN)/ruff check
@@ -22,11 +23,11 @@ lint: $(STAMP)  ## style, types, and which room may import which
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(STAMP)  ## measure speed against peers
-	$(BIN)/python -m benchmarks
+bench: $(BENCH_STAMP)  ## measure speed and memory against peers; some minutes, writes benchmark-output/
+	@$(BIN)/python -m benchmarks
 
 clean:  ## remove the environment and everything generated
-	rm -rf $(VENV) build dist demo-output .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) build dist demo-output benchmark-output .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -o -name '*.egg-info' | xargs rm -rf
 
 $(STAMP): requirements/dev.txt pyproject.toml
@@ -36,4 +37,8 @@ $(STAMP): requirements/dev.txt pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --requirement requirements/dev.txt
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(BENCH_STAMP): requirements/bench.txt $(STAMP)
+	$(BIN)/python -m pip install --quiet --requirement requirements/bench.txt
 	@touch $@

@@ -15,11 +15,19 @@ from hypothesis import settings
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # read when a kernel is decorated
 
-torch.set_num_threads(2)
-
 settings.register_profile("local", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+
+@pytest.fixture(autouse=True)
+def _threads(request: pytest.FixtureRequest) -> None:
+    """Two threads where threads are under test, one elsewhere.
+
+    The small steps of classifiers gain nothing from a second thread, and on a busy machine two
+    that wait for each other lose much.
+    """
+    torch.set_num_threads(2 if request.path.parent.name in ("kernels", "bottleneck") else 1)
 
 
 @pytest.fixture

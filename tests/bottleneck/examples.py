@@ -35,7 +35,7 @@ def _some() -> Keys:
 def keys_of(
     keys: Tensor, projection: Projection | None = None, conditioning: Conditioning | None = None
 ) -> Keys:
-    """Keys (C, K, d) as they are given; every codebook reads the whole row unless told otherwise."""
+    """Keys (C, K, d) as they are given; a codebook reads the whole row unless told otherwise."""
     C, _, d = keys.shape
     projection = projection or Projection("identity", C, d, d)
     conditioning = conditioning or Conditioning(torch.zeros(projection.width))
@@ -45,7 +45,9 @@ def keys_of(
     )
 
 
-def gaussian_keys(n: int, m: int, C: int, K: int, d: int, scale: float = 1.0) -> tuple[Keys, Tensor]:
+def gaussian_keys(
+    n: int, m: int, C: int, K: int, d: int, scale: float = 1.0
+) -> tuple[Keys, Tensor]:
     """Keys among the heads of Gaussian rows, and rows (n, m) to snap."""
     generator = torch.Generator().manual_seed(n * K + d)
     projection = make_projection("gaussian", m, n_codebooks=C, key_dim=d, seed=1)

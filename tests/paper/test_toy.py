@@ -145,5 +145,5 @@ def test_records_survive_the_file(records: list[ToyRecord], tmp_path: Path) -> N
 
 
 def test_random_points_do_as_keys_too(tmp_path: Path) -> None:
-    summary = toy.run([1], tmp_path, toy=replace(SMALL, key_method="sample"))
+    summary = toy.run([1], tmp_path, toy=replace(SMALL, key_method="sample", steps=100))
     assert all(min(summary[name]["accuracy"]) >= 0.9 for name in BOTTLENECKS)

@@ -63,16 +63,18 @@ class Conditioning:
             return z
         return torch.cat([tree_sum(row[:, None] * self._components64, 0)[None] for row in z])
 
-    def rounding(self, x: Tensor) -> Tensor | float:
-        """How far, in norm, a conditioned row may lie from its exact one: (n,), or 0 if nowhere."""
+    def rounding(self, x: Tensor) -> Tensor:
+        """How far, in norm, a conditioned row may lie from its exact one (n,) float64."""
         unit = 2.0**-53 * (self.width + 4)
-        moved = unit if self.normalise else 0.0
+        start = unit if self.normalise else 0.0
+        moved = torch.full((len(x),), start, dtype=torch.float64, device=x.device)
         if self.components is None:
             return moved
         z = self._elementwise(x)
         if self.normalise:
             z = z / _nonzero(z.norm(dim=1, keepdim=True))
-        return (moved + 2 * unit * (z - self.centre).norm(dim=1)) * self._reach
+        bound: Tensor = (moved + 2 * unit * (z - self.centre).norm(dim=1)) * self._reach
+        return bound
 
     def _elementwise(self, x: Tensor) -> Tensor:
         z = x.double()

@@ -21,6 +21,7 @@ from dkvb.bottleneck.conditioning import Conditioning, fit_conditioning
 from dkvb.bottleneck.keys import KeyReport, Keys, first_of_equals
 from dkvb.bottleneck.projection import Projection, make_projection
 from dkvb.bottleneck.rows import Rows, rows_of
+from dkvb.bottleneck.values import count_usage
 from dkvb.kernels import accumulate
 from dkvb.kernels.hashing import bits, epoch_order
 
@@ -143,10 +144,12 @@ def _initialise(
         for books in groups:
             passes = rows.passes(partial(heads_of, books=books))
             keys[books] = _METHODS[recipe.method](passes, recipe, books.start, bar)
-            counts = sum(accumulate.assign_sums(heads, keys[books])[1] for heads in next(passes))
-            used += int((counts > 0).sum())
+            usage = torch.zeros(keys[books].shape[:2], dtype=torch.int64, device=device)
+            for heads in next(passes):
+                count_usage(usage, accumulate.assign(heads, keys[books]))
+            used += int((usage > 0).sum())
             held = heads_of(held_out, books)  # (h, g, d)
-            codes = accumulate.assign_sums(held, keys[books])[0].long()
+            codes = accumulate.assign(held, keys[books]).long()
             group = torch.arange(held.shape[1], device=device)
             squared = (held - keys[books][group, codes]).double().square().sum(dim=2)  # (h, g)
             spread[books] = squared.mean(dim=0)

@@ -16,7 +16,14 @@ from torch import Tensor
 from dkvb import _validate
 from dkvb.bottleneck.conditioning import Conditioning
 from dkvb.bottleneck.projection import Projection
-from dkvb.kernels.nearest import KeyIndex, build_index, decide, search, squared_distances
+from dkvb.kernels.nearest import (
+    KeyIndex,
+    build_index,
+    decide,
+    refine,
+    search,
+    squared_distances,
+)
 
 # Elements of float64 that a chunk of heads, or of exact distances, may hold: 32 MB, 512 MB on CUDA.
 CHUNK_ELEMENTS = {"cpu": 1 << 22, "cuda": 1 << 26}
@@ -201,12 +208,31 @@ class Keys:
         """Canonical codes chunk by chunk: (slice, codes (r, C, top), how many were decided again)."""
         for part, x in _validate.chunks(X, self._chunk_rows(1), "X", self.device):
             rows = self.conditioning(x)
+            heads = self.projection(rows)
             error = self.projection.rounding(rows, self.conditioning.rounding(x))
-            codes, unsure = search(index, self.projection(rows), top, error)
+            error = torch.as_tensor(error, dtype=heads.dtype, device=heads.device)
+            error = error.broadcast_to(heads.shape[:2])
+            codes, unsure = search(index, heads, top, error)
             row, book = torch.nonzero(unsure, as_tuple=True)
+            decided_again = len(row)
+            if top == 1 and len(row):
+                nearest, sure = self._refined(index, heads[row, book], book, error[row, book])
+                codes[row[sure], book[sure], 0] = nearest[sure]
+                row, book = row[~sure], book[~sure]
             if len(row):
                 codes[row, book] = self.exact_codes(x[row], book, allowed, top)
-            yield part, codes, len(row)
+            yield part, codes, decided_again
+
+    def _refined(
+        self, index: KeyIndex, heads: Tensor, books: Tensor, error: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """`refine` in bounded memory: heads (r, d), books and error (r,)."""
+        step = max(1, self._chunk_elements // (self.n_pairs * self.key_dim))
+        parts = [
+            refine(index, self.keys, *part)
+            for part in zip(heads.split(step), books.split(step), error.split(step), strict=True)
+        ]
+        return torch.cat([codes for codes, _ in parts]), torch.cat([sure for _, sure in parts])
 
     def _restricted(
         self, active: Tensor | None, backend: str | None
@@ -262,17 +288,18 @@ class Keys:
 
 def first_of_equals(keys: Tensor, active: Tensor | None = None) -> Tensor:
     """True (C, K) for active keys that equal no earlier active key of their codebook."""
-    first = torch.zeros(keys.shape[:2], dtype=torch.bool)
-    everything = np.arange(keys.shape[1])
-    for book, own in enumerate(keys.detach().cpu().numpy()):
-        candidates = everything if active is None else everything[active[book].cpu().numpy()]
-        items = np.ascontiguousarray(own[candidates] + 0.0)  # −0.0 becomes 0.0
-        if len(np.unique(items[:, 0])) == len(items):  # the usual case: no two share a coordinate
-            first[book, candidates] = True
-            continue
+    first = torch.ones_like(keys[:, :, 0], dtype=torch.bool) if active is None else active.clone()
+    # Keys that share no first coordinate are distinct: mostly all of them.
+    ascending = keys[:, :, 0].sort(dim=1).values
+    shared = (ascending[:, 1:] == ascending[:, :-1]).any(dim=1)
+    for book in torch.nonzero(shared)[:, 0].tolist():
+        candidates = np.flatnonzero(first[book].cpu().numpy())
+        items = np.ascontiguousarray(keys[book].detach().cpu().numpy()[candidates] + 0.0)  # no −0.0
         whole = items.view(np.dtype((np.void, items.itemsize * items.shape[1])))[:, 0]
-        first[book, candidates[np.unique(whole, return_index=True)[1]]] = True
-    return first.to(keys.device)
+        kept = torch.from_numpy(candidates[np.unique(whole, return_index=True)[1]])
+        first[book] = False
+        first[book, kept.to(first.device)] = True
+    return first
 
 
 def _in_file(

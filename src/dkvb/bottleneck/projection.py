@@ -54,13 +54,14 @@ class Projection:
         heads = self(rows)
         return heads[torch.arange(len(rows), device=rows.device), books]
 
-    def rounding(self, rows: Tensor, moved: Tensor | float) -> Tensor | float:
-        """How far, in norm, heads of rows (n, p) may lie from the exact ones, (n, C) or a number,
-        if the rows themselves lie up to `moved` (n,) away from theirs."""
+    def rounding(self, rows: Tensor, moved: Tensor) -> Tensor:
+        """How far, in norm, heads of rows (n, p) may lie from the exact ones (n, C), if the rows
+        themselves lie up to `moved` (n,) away from theirs."""
         if self.matrices is None:
-            return moved if isinstance(moved, float) else moved[:, None]
+            return moved[:, None].expand(-1, self.n_codebooks)
         reach = 2.0**-52 * (self.width + 4) * rows.norm(dim=1) + moved  # (n,)
-        return reach[:, None] * self._norms
+        bound: Tensor = reach[:, None] * self._norms
+        return bound
 
     def to(self, device: torch.device | str) -> Projection:
         moved = None if self.matrices is None else self.matrices.to(device)

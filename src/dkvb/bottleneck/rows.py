@@ -114,14 +114,15 @@ class _StreamRows:
         for batch in self._rest:
             flat, self.positions = _flat(batch)
             self._begun.append(self._checked(flat))
-            if self._n_fitting() >= at_least:
+            self._batch_rows = batch_size * self.positions
+            # Whole batches: drawing the first keys from these must not read on.
+            if self._n_fitting() >= -(-at_least // self._batch_rows) * self._batch_rows:
                 break
         if not self._begun:
             raise ValueError("X: expected at least one batch; got an empty iterable")
         if self._n_fitting() == 0:  # too few rows to spare any
             self._spare = False
         self.at_least = self._n_fitting()
-        self._batch_rows = batch_size * self.positions
 
     def _checked(self, flat: Any) -> Tensor:
         width = self._begun[0].shape[1] if self._begun else None

@@ -20,88 +20,52 @@ Rows = NDArray[np.float32]
 Columns = NDArray[np.int64]
 
 
-class StreamClassifier(ClassifierMixin, BaseEstimator, ABC):
-    """A classifier that learns in calls of `partial_fit`, with labels it was never told of before.
+class OpenClassifier(ClassifierMixin, BaseEstimator, ABC):
+    """A classifier that learns call by call, with labels that it was never told of before."""
 
-    A subclass says how to start, how columns are added, how to learn from checked rows, and how to
-    score rows; the scores' columns are in order of appearance, and sorted here.
-    """
-
-    _labels: LabelIndex
-    classes_: NDArray[Any]
     n_features_in_: int
+
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """The labels, sorted (Y,)."""
+        return self._label_index().classes_
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Forget everything, then learn from these rows."""
         return self._learn_from(X, y, classes=None, fresh=True)
-
-    def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:
-        """Learn from these rows, beside what was learned before.
-
-        `classes` declares labels that will come later, in any call; it is never needed.
-        """
-        return self._learn_from(X, y, classes, fresh=not hasattr(self, "_labels"))
 
     def decision_function(self, X: ArrayLike) -> Floats:
         """Scores (n, Y) in the order of `classes_`; for two classes their difference (n,)."""
         scores = self._sorted_scores(X)
         return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
 
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """The label of the highest score (n,)."""
-        best = self._sorted_scores(X).argmax(axis=1)  # (n,)
-        labels: NDArray[Any] = self.classes_[best]
-        return labels
-
     @abstractmethod
     def _check_settings(self) -> None:
         """Raise for a parameter that cannot be used."""
 
     @abstractmethod
-    def _start(self, width: int) -> None:
-        """Begin an empty model for rows (n, width)."""
+    def _label_index(self) -> LabelIndex:
+        """The labels and their columns; AttributeError before anything was learned."""
 
     @abstractmethod
-    def _grow(self, n_columns: int) -> None:
-        """Make room for `n_columns` columns; those there stay."""
-
-    @abstractmethod
-    def _learn(self, rows: Rows, columns: Columns) -> None:
-        """Learn from rows (n, m) whose labels stand in `columns` (n,)."""
-
-    @abstractmethod
-    def _scores(self, rows: Rows) -> Floats:
-        """Scores (n, Y), columns in order of appearance."""
-
     def _learn_from(self, X: ArrayLike, y: ArrayLike, classes: Any, fresh: bool) -> Self:
-        # Every check comes before the first change.
-        self._check_settings()
+        """Check everything, then learn."""
+
+    @abstractmethod
+    def _sorted_scores(self, X: ArrayLike) -> Floats:
+        """Scores (n, Y) in the order of `classes_`."""
+
+    def _checked(self, X: Any, y: Any) -> tuple[Any, NDArray[Any]]:
+        """Rows and their labels (n,), or an error that says what is wrong with them."""
         rows = self._as_rows(X)
         if y is None:
             raise ValueError(
                 f"This {type(self).__name__} estimator requires y to be passed, "
                 "but the target y is None."
             )
-        targets = column_or_1d(label_array(y), warn=True)
+        targets: NDArray[Any] = column_or_1d(label_array(y), warn=True)
         check_consistent_length(rows, targets)
-        labels = LabelIndex() if fresh else self._labels.copy()
-        if classes is not None:
-            labels.add(classes, "classes")
-        labels.add(targets, "y")
-        self._remember_features(X, reset=fresh)
-
-        if fresh:
-            self._start(self.n_features_in_)
-        self._grow(len(labels))
-        self._labels, self.classes_ = labels, labels.classes_
-        self._learn(rows, labels.columns(targets))
-        return self
-
-    def _sorted_scores(self, X: ArrayLike) -> Floats:
-        check_is_fitted(self, "_labels")
-        rows = self._as_rows(X)
-        self._remember_features(X, reset=False)
-        return self._scores(rows)[:, self._labels.order]  # (n, Y)
+        return rows, targets
 
     def _remember_features(self, X: Any, reset: bool) -> None:
         """Compare feature names and width with those before, or write them down."""
@@ -122,6 +86,69 @@ class StreamClassifier(ClassifierMixin, BaseEstimator, ABC):
         if isinstance(random_state, int | np.integer):
             return int(random_state)
         return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
+
+
+class StreamClassifier(OpenClassifier):
+    """A subclass says how to start, how columns are added, how to learn from checked rows, and how
+    to score rows; the scores' columns are in order of appearance, and sorted here.
+    """
+
+    _labels: LabelIndex
+
+    def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:
+        """Learn from these rows, beside what was learned before.
+
+        `classes` declares labels that will come later, in any call; it is never needed.
+        """
+        return self._learn_from(X, y, classes, fresh=not hasattr(self, "_labels"))
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """The label of the highest score (n,)."""
+        best = self._sorted_scores(X).argmax(axis=1)  # (n,)
+        labels: NDArray[Any] = self.classes_[best]
+        return labels
+
+    @abstractmethod
+    def _start(self, width: int) -> None:
+        """Begin an empty model for rows (n, width)."""
+
+    @abstractmethod
+    def _grow(self, n_columns: int) -> None:
+        """Make room for `n_columns` columns; those there stay."""
+
+    @abstractmethod
+    def _learn(self, rows: Rows, columns: Columns) -> None:
+        """Learn from rows (n, m) whose labels stand in `columns` (n,)."""
+
+    @abstractmethod
+    def _scores(self, rows: Rows) -> Floats:
+        """Scores (n, Y), columns in order of appearance."""
+
+    def _label_index(self) -> LabelIndex:
+        return self._labels
+
+    def _learn_from(self, X: ArrayLike, y: ArrayLike, classes: Any, fresh: bool) -> Self:
+        # Every check comes before the first change.
+        self._check_settings()
+        rows, targets = self._checked(X, y)
+        labels = LabelIndex() if fresh else self._labels.copy()
+        if classes is not None:
+            labels.add(classes, "classes")
+        labels.add(targets, "y")
+        self._remember_features(X, reset=fresh)
+
+        if fresh:
+            self._start(self.n_features_in_)
+        self._grow(len(labels))
+        self._labels = labels
+        self._learn(rows, labels.columns(targets))
+        return self
+
+    def _sorted_scores(self, X: ArrayLike) -> Floats:
+        check_is_fitted(self, "_labels")
+        rows = self._as_rows(X)
+        self._remember_features(X, reset=False)
+        return self._scores(rows)[:, self._labels.order]  # (n, Y)
 
 
 def check_device(device: str) -> None:

@@ -2,43 +2,59 @@
 
 from __future__ import annotations
 
-import warnings
+from copy import copy
 from typing import Any, Self
 
 import numpy as np
-import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
 
 from dkvb import _validate
-from dkvb.bottleneck import Codes, Keys, fit_keys
-from dkvb.bottleneck.initialise import FewRowsWarning
-from dkvb.classifiers._base import Columns, Floats, StreamClassifier, check_device, softmax
-from dkvb.classifiers._rules import RULES, Rule
+from dkvb.bottleneck import Codes, Keys, growth
+from dkvb.bottleneck.reads import TEMPERATURE
+from dkvb.classifiers._base import Floats, softmax
+from dkvb.classifiers._explain import Explanation, explain
+from dkvb.classifiers._keyed import KeyedClassifier
+from dkvb.classifiers._memory import AuditRecord
+from dkvb.classifiers._novelty import Drift, compare, distance_from_keys, novelty, unknown_label
+from dkvb.classifiers._rules import RULES
 
 
-class BottleneckClassifier(StreamClassifier):
+class BottleneckClassifier(KeyedClassifier):
     """Snap embeddings to frozen keys; learn in the values of the keys selected, and nowhere else.
 
     `keys` come from `fit_keys`, on any unlabelled rows of the same encoder; without them they are
-    fitted to the first rows learned. `rule` says how values learn:
+    fitted to the first rows learned, with `n_codebooks`, `n_pairs`, `key_dim`, `key_method`,
+    `key_epochs`, `conditioning` and `n_components`, each by default the rule's own. `rule` says how
+    values learn:
 
     - `"sgd"`, the paper's: `epochs` passes of gradient descent over the rows of each `partial_fit`.
-    - `"counts"`: one count a pair and class, in one pass; independent of order.
+    - `"counts"`: one count a pair and class, in one pass. `smoothing` is added to each; `prior` is
+      that of classes, `"uniform"` or `"empirical"`; `pooling` of codebooks is by `"posterior"` or,
+      as the paper's mean, by `"votes"`.
+    - `"least_squares"`: soft reads of all keys (their `temperature`), and values that solve a ridge
+      problem from sums. With `ledger=True` the conditioned rows are stored, so that `forget` can
+      find those of a class.
 
-    `search` says which keys predictions may use: `"selected"`, those that learning has selected
-    at least once, as in the paper's experiments (rule `sgd`), or `"all"`.
+    The last two do not depend on the order of the data, can `merge`, and can `forget_samples`.
+    `search` says which keys the first two may use to predict: `"selected"`, those that learning has
+    selected at least once (`sgd`, as in the paper's experiments), or `"all"` (`counts`).
+    With `reject`, inputs of higher `novelty` are answered "unknown", or −1 if labels are numbers.
 
     Needs: no task boundaries, no replay, no classes known in advance.
     Memory: m·C·d + C·K·d numbers of `keys`, shared by all classifiers that use them, and C·K·Y
-    values (`sgd`) or one count for each pair and class seen together (`counts`).
+    values (`sgd`), one count for each pair and class seen together (`counts`), or (C·K)² and C·K·Y
+    sums (`least_squares`).
 
-    >>> import numpy as np
     >>> rng = np.random.default_rng(0)
-    >>> X, y = np.repeat(np.eye(4), 50, axis=0) + rng.normal(scale=0.1, size=(200, 4)), np.arange(200) // 50
-    >>> clf = BottleneckClassifier(n_codebooks=8, n_pairs=16, key_dim=2, epochs=5)
+    >>> y = np.repeat(["ant", "bee", "cat", "dog"], 50)
+    >>> X = np.repeat(np.eye(4), 50, axis=0) + rng.normal(scale=0.1, size=(200, 4))
+    >>> clf = BottleneckClassifier(rule="counts", n_codebooks=8, n_pairs=16, key_dim=2)
     >>> clf.fit(X, y).score(X, y)
     1.0
+    >>> clf.forget("cat").classes_
+    array(['ant', 'bee', 'dog'], dtype='<U3')
     """
 
     def __init__(
@@ -51,14 +67,19 @@ class BottleneckClassifier(StreamClassifier):
         key_dim: int | None = None,
         key_method: str | None = None,
         key_epochs: int | None = None,
+        conditioning: str | None = None,
+        n_components: int | None = None,
         epochs: int = 1,
         batch_size: int = 256,
         learning_rate: float = 0.3,
         label_smoothing: float = 0.1,
-        search: str = "selected",
+        search: str | None = None,
         prior: str = "uniform",
         pooling: str = "posterior",
-        smoothing: float = 1.0,
+        smoothing: float = 0.1,
+        temperature: float = TEMPERATURE,
+        ledger: bool = False,
+        reject: float | None = None,
         random_state: int | np.random.RandomState | None = 0,
         device: str = "cpu",
     ) -> None:
@@ -69,6 +90,8 @@ class BottleneckClassifier(StreamClassifier):
         self.key_dim = key_dim
         self.key_method = key_method
         self.key_epochs = key_epochs
+        self.conditioning = conditioning
+        self.n_components = n_components
         self.epochs = epochs
         self.batch_size = batch_size
         self.learning_rate = learning_rate
@@ -77,29 +100,11 @@ class BottleneckClassifier(StreamClassifier):
         self.prior = prior
         self.pooling = pooling
         self.smoothing = smoothing
+        self.temperature = temperature
+        self.ledger = ledger
+        self.reject = reject
         self.random_state = random_state
         self.device = device
-
-    def fit_keys(self, X: Any, progress: bool = False) -> Keys:
-        """Keys of this classifier's sizes from unlabelled rows; see `dkvb.fit_keys`."""
-        own = {
-            "n_codebooks": self.n_codebooks,
-            "n_pairs": self.n_pairs,
-            "key_dim": self.key_dim,
-            "method": self.key_method,
-            "epochs": self.key_epochs,
-        }
-        settings = RULES[self.rule].KEY_SETTINGS | {k: v for k, v in own.items() if v is not None}
-        with warnings.catch_warnings():
-            if self.n_pairs is None:  # nobody asked for a number that cannot be had
-                warnings.simplefilter("ignore", FewRowsWarning)
-            return fit_keys(
-                X,
-                **settings,
-                random_state=self._seed(self.random_state),
-                device=self.device,
-                progress=progress,
-            )
 
     @classmethod
     def with_key_rows(cls, key_rows: Any, *, progress: bool = False, **settings: Any) -> Self:
@@ -114,84 +119,169 @@ class BottleneckClassifier(StreamClassifier):
         keys = self._keys_in_use()
         return X if keys is None else RULES[self.rule](self).prepare(keys, X)
 
+    # ------------------------------------------------------------------ learning and predicting
+    def partial_fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        classes: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
+        """Learn from these rows, beside what was learned before.
+
+        `classes` declares labels that will come later, in any call; it is never needed. A whole
+        number in `sample_weight` (n,) is how often a row counts, as if it were there so often.
+        """
+        fresh = not hasattr(self, "_memory")
+        return self._learn_from(X, y, classes, fresh, sample_weight)
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """The label of the highest score (n,), or "unknown" (−1) where `reject` says so."""
+        memory, rows = self._ready(X)
+        if self.reject is not None:
+            rows = memory.rule.prepare(memory.keys, rows)  # searched once for both
+        best = self._scores(memory, rows).argmax(axis=1)  # (n,)
+        labels: NDArray[Any] = memory.labels.classes_[best]
+        if self.reject is None:
+            return labels
+        far = novelty(memory.keys, distance_from_keys(memory.keys, rows)) > self.reject
+        return np.where(far, unknown_label(memory.labels), labels)
+
     def predict_proba(self, X: ArrayLike) -> Floats:
-        """Probabilities (n, Y) in the order of `classes_`."""
-        return softmax(self._sorted_scores(X))
+        """Probabilities (n, Y) in the order of `classes_`: the softmax of scores / temperature.
 
-    def _keys_in_use(self) -> Keys | None:
-        keys: Keys | None = getattr(self, "keys_", self.keys)
-        return keys
-
-    def _check_settings(self) -> None:
-        _validate.one_of("rule", self.rule, tuple(RULES))
-        _validate.positive_int("epochs", self.epochs)
-        _validate.positive_int("batch_size", self.batch_size)
-        _validate.real("learning_rate", self.learning_rate, low=0, low_open=True)
-        _validate.real("label_smoothing", self.label_smoothing, low=0, high=1)
-        _validate.real("smoothing", self.smoothing, low=0, low_open=True)
-        _validate.one_of("search", self.search, ("selected", "all"))
-        _validate.one_of("prior", self.prior, ("uniform", "empirical"))
-        _validate.one_of("pooling", self.pooling, ("posterior", "votes"))
-        check_device(self.device)
-        if self.keys is not None and not isinstance(self.keys, Keys):
-            raise TypeError(
-                f"keys: expected a Keys object or None; got {type(self.keys).__name__}; "
-                "make one with dkvb.fit_keys(unlabelled rows)"
-            )
-
-    def _start(self, width: int) -> None:
-        if self.keys is not None and self.keys.width != width:
-            raise ValueError(
-                f"X: expected width {self.keys.width}, that of the keys; got {width}; "
-                "use embeddings of the encoder that the keys were fitted to"
-            )
-        self._seed_ = self._seed(self.random_state)
-        if hasattr(self, "keys_"):
-            del self.keys_
-        self._rule: Rule = RULES[self.rule](self)
-        self._n_columns = 0
-        if self.keys is not None:
-            self._use(self.keys)
-
-    def _use(self, keys: Keys) -> None:
-        self.keys_ = keys.to(self.device)
-        self._rule.start(self.keys_)
-        self._rule.grow(self._n_columns)
-
-    def _grow(self, n_columns: int) -> None:
-        self._n_columns = n_columns
-        if hasattr(self, "keys_"):
-            self._rule.grow(n_columns)
-
-    def _learn(self, rows: Any, columns: Columns) -> None:
-        if not hasattr(self, "keys_"):
-            self._use(self.fit_keys(rows))
-        self._rule.learn(rows, torch.from_numpy(columns).to(self.keys_.device))
-
-    def _scores(self, rows: Any) -> Floats:
-        found: Floats = self._rule.scores(rows).double().cpu().numpy()
-        return found
-
-    def _as_rows(self, X: ArrayLike) -> Any:
-        if not isinstance(X, Codes):
-            return super()._as_rows(X)
-        keys = self._keys_in_use()
-        if keys is None or X.fingerprint != keys.fingerprint:
-            raise ValueError(
-                "X: expected embeddings, or codes of this classifier's own keys; got codes of other "
-                "keys; make them with prepare(embeddings)"
-            )
-        return X
-
-    def _remember_features(self, X: Any, reset: bool) -> None:
-        if isinstance(X, Codes):
-            if reset:
-                self.n_features_in_ = X.rows.shape[1]
-            return
-        super()._remember_features(X, reset)
+        `counts` fits the temperature to a twentieth of the rows it learned, each scored as if it
+        had not been learned, whatever the order they came in; `sgd` was trained with temperature 1.
+        """
+        memory, rows = self._ready(X)
+        return softmax(self._scores(memory, rows) / memory.rule.temperature())
 
     @property
-    def usage_(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+    def learns_in_epochs(self) -> bool:
+        """Whether k calls of one epoch learn what one call of k epochs does."""
+        return self.rule == "sgd"
+
+    # ------------------------------------------------------------------ changing what was learned
+    def forget_samples(self, X: ArrayLike, y: ArrayLike, generation: int | None = None) -> Self:
+        """Subtract rows that were learned with labels y (n,), as if they never had been.
+
+        A class of which no row is left is gone, unless it was declared. An error, which changes
+        nothing, where the rows cannot all have been learned; not every such case shows in sums.
+        Once keys have grown, `generation` says which of `generations_` learned these rows.
+        """
+        memory = self._open("forget_samples")
+        rows, targets = self._checked_of(generation, X, y)
+        self._memory = memory.forget_samples(rows, targets)
+        return self
+
+    def relabel(
+        self, X: ArrayLike, y_old: ArrayLike, y_new: ArrayLike, generation: int | None = None
+    ) -> Self:
+        """Give rows that were learned with labels y_old (n,) the labels y_new (n,)."""
+        memory = self._open("relabel")
+        rows, old = self._checked_of(generation, X, y_old)
+        _, new = self._checked_of(generation, X, y_new)
+        self._memory = memory.relabel(rows, old, new)
+        return self
+
+    def forget(self, label: Any) -> Self:
+        """Subtract all that was learned of a class, as if it never had been."""
+        self._memory = self._open("forget").forget(label)
+        return self
+
+    def merge(self, other: BottleneckClassifier) -> Self:
+        """Add all that another classifier has learned with the same keys and rule.
+
+        The result is what one classifier would have learned from the rows of both.
+        """
+        memory = self._open("merge")
+        if not isinstance(other, BottleneckClassifier):
+            raise TypeError(f"other: expected a BottleneckClassifier; got {type(other).__name__}")
+        self._memory = memory.merge(other._open("merge"))
+        return self
+
+    def grow_keys(self, X: ArrayLike, n_new: int | None = None, above: float = 0.95) -> Self:
+        """Add up to `n_new` pairs a codebook (by default, an eighth) among rows whose novelty is
+        `above` a quantile; nothing happens where there are none.
+
+        New keys take the places of those that learning never selected, and are appended where
+        there are no more of these, so that what was learned stays where it is. Only inputs that
+        come later snap to them. Call it once most of what is known has been learned.
+        """
+        memory = self._open("grow_keys")
+        if n_new is not None:
+            _validate.positive_int("n_new", n_new)
+        _validate.real("above", above, low=0, high=1)
+        rows = self._as_rows(X)
+        far = novelty(memory.keys, distance_from_keys(memory.keys, rows)) > above
+        if far.any():
+            rows = rows.rows if isinstance(rows, Codes) else rows
+            selected = memory.rule.usage() > 0
+            n_new = n_new or max(1, memory.keys.n_pairs // 8)
+            keys = growth.grow(memory.keys, rows[far], selected, n_new)
+            self._memory = memory.change_keys(keys)
+        return self
+
+    def prune(self) -> Self:
+        """A smaller copy that predicts the same and cannot learn or forget any more.
+
+        What was kept for calibration, forgetting and merging is gone; so are pairs that cannot be
+        read, where `search` is "selected".
+        """
+        memory = self._ready_memory()
+        twin = copy(self)
+        twin._memory = memory.sealed(twin)
+        twin.keys, twin._sealed = twin._memory.keys, True
+        return twin
+
+    # ------------------------------------------------------------------------------- looking at it
+    def novelty(self, X: ArrayLike) -> Floats:
+        """How far inputs lie from their keys (n,): the share of key-initialisation rows, held out
+        from fitting keys, that lie nearer to theirs. Near 1: the keys never saw the like."""
+        keys = self._some_keys()
+        return novelty(keys, distance_from_keys(keys, self._as_rows(X)))
+
+    def drift(self, X: ArrayLike, reference: ArrayLike) -> Drift:
+        """Whether two batches lie equally far from the keys: a test with a p-value.
+
+        If both come from one source, p is below 0.05 in 5 % of the cases. Rows that keys were
+        fitted to are no reference for others: they lie nearer.
+        """
+        keys = self._some_keys()
+        distances = (distance_from_keys(keys, self._as_rows(rows)) for rows in (X, reference))
+        return compare(keys, *distances)
+
+    def explain(self, x: ArrayLike) -> Explanation:
+        """Which pairs voted for which class, and from how many examples, for one input (m,)."""
+        if not isinstance(x, Codes):
+            x = np.atleast_2d(np.asarray(x))
+        memory, rows = self._ready(x)
+        if len(rows) != 1:
+            raise ValueError(f"x: expected one input; got {len(rows)}; explain them one by one")
+        return explain(memory, rows)
+
+    @property
+    def keys_(self) -> Keys:
+        """The keys in use."""
+        return self._memory.keys
+
+    @property
+    def generations_(self) -> tuple[Keys, ...]:
+        """The keys that were ever learned with, oldest first: more than one if keys have grown."""
+        return self._memory.generations
+
+    @property
+    def audit_(self) -> list[AuditRecord]:
+        """What was forgotten or given another label: how many rows and pairs, never which."""
+        return list(self._memory.audit)
+
+    @property
+    def usage_(self) -> NDArray[np.int64]:
         """How often learning selected each pair (C, K)."""
-        check_is_fitted(self, "_labels")
-        return self._rule.usage().cpu().numpy()
+        check_is_fitted(self, "_memory")
+        return self._memory.rule.usage().cpu().numpy()
+
+    def state_tensors(self) -> dict[str, Tensor]:
+        """All that was learned, classes sorted: equal models, equal tensors."""
+        check_is_fitted(self, "_memory")
+        return self._memory.state_tensors()

@@ -6,11 +6,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dkvb._validate import one_of, positive_int
+from dkvb._validate import positive_int
+from dkvb.bottleneck.reads import in_blocks
 from dkvb.classifiers._base import Columns, Floats, Rows, StreamClassifier, check_device
 from dkvb.learning import least_squares
 
-_BLOCK = 64  # rows projected at a time: always as many, so that a row's features never change
 _LEARNED_ROWS = 2048  # rows whose features are held at a time
 
 
@@ -18,12 +18,13 @@ class RanPACClassifier(StreamClassifier):
     """Ridge regression from rectified random projections of the embeddings to the classes.
 
     φ = max(0, xW) with W Gaussian and frozen; scores are Vᵀφ with V from Σφφᵀ and Σφyᵀ, solved
-    when first asked after learning. λ is chosen by the squared error on one row in ten, held out
-    by a hash of its content, exactly as for the bottleneck's rule `least_squares`.
+    when first asked after learning. λ is the smallest whose squared error on one row in ten, held
+    out by a hash of its content, is within 5 % of the lowest: exactly as for the bottleneck's rule
+    `least_squares`.
 
     Needs: no task boundaries, no replay, no classes known in advance; independent of order.
-    Memory: 2·M² + 2·M·Y float64 and m·M float32 numbers for M = `n_features` (1.7 GB by default),
-    and M² more while solving.
+    Memory: M² + 2·M·Y float64 and m·M float32 numbers for M = `n_features` (0.9 GB by default), as
+    much again while learning, and twice as much while solving.
 
     >>> ranpac = RanPACClassifier(n_features=64).partial_fit([[0.0, 1.0], [1.0, 0.0]], ["a", "b"])
     >>> ranpac.predict([[0.1, 1.0], [2.0, 0.3]])
@@ -34,23 +35,20 @@ class RanPACClassifier(StreamClassifier):
         self,
         *,
         n_features: int = 10240,
-        criterion: str = "squared_error",
         random_state: int | np.random.RandomState | None = 0,
         device: str = "cpu",
     ) -> None:
         self.n_features = n_features
-        self.criterion = criterion
         self.random_state = random_state
         self.device = device
 
     @property
     def ridge_(self) -> float:
         """The λ in use, in units of tr(G)/M."""
-        return self._solution()[1]
+        return self._solution().lam
 
     def _check_settings(self) -> None:
         positive_int("n_features", self.n_features)
-        one_of("criterion", self.criterion, tuple(least_squares.CRITERIA))
         check_device(self.device)
 
     def _start(self, width: int) -> None:
@@ -58,7 +56,7 @@ class RanPACClassifier(StreamClassifier):
         projection = torch.randn(width, self.n_features, generator=generator)  # (m, M)
         self._projection = projection.to(self.device)
         self._sums = least_squares.empty(self.n_features, device=self.device)
-        self._solved: list[tuple[Tensor, float]] = []
+        self._solved: list[least_squares.Solution] = []
 
     def _grow(self, n_columns: int) -> None:
         if n_columns > self._sums.n_columns:
@@ -66,35 +64,32 @@ class RanPACClassifier(StreamClassifier):
             self._solved.clear()
 
     def _learn(self, rows: Rows, columns: Columns) -> None:
-        x = torch.from_numpy(rows)
-        targets = torch.from_numpy(columns).to(self.device)  # (n,)
-        held = least_squares.held_out(x).to(self.device)  # (n,)
-        for part in torch.arange(len(x)).split(_LEARNED_ROWS):
-            inside = slice(int(part[0]), int(part[-1]) + 1)
-            least_squares.add(self._sums, self._features(x[inside]), targets[inside], held[inside])
+        x, targets = torch.from_numpy(rows), torch.from_numpy(columns).to(self.device)
+        batches = (
+            (self._features(block), labels, least_squares.held_out(block).to(self.device))
+            for block, labels in zip(
+                x.split(_LEARNED_ROWS), targets.split(_LEARNED_ROWS), strict=True
+            )
+        )
+        self._sums = least_squares.update(self._sums, batches)
         self._solved.clear()
 
     def _features(self, x: Tensor) -> Tensor:
         """φ = max(0, xW) (n, M) for rows (n, m), the same however rows are batched."""
-        phi = torch.empty(len(x), self.n_features, device=self.device)
-        for start in range(0, len(x), _BLOCK):
-            block = x[start : start + _BLOCK].to(self.device)
-            full = torch.nn.functional.pad(block, (0, 0, 0, _BLOCK - len(block)))  # (_BLOCK, m)
-            phi[start : start + _BLOCK] = (full @ self._projection).relu_()[: len(block)]
-        return phi
+        return in_blocks(lambda block: (block.to(self.device) @ self._projection).relu_(), x)
 
-    def _solution(self) -> tuple[Tensor, float]:
+    def _solution(self) -> least_squares.Solution:
         if not self._solved:  # a cache: filled by whoever asks first after learning
-            self._solved.append(least_squares.fit(self._sums, criterion=self.criterion))
+            self._solved.append(least_squares.fit(self._sums))
         return self._solved[0]
 
     def _scores(self, rows: Rows) -> Floats:
-        values = self._solution()[0]  # (M, Y)
+        values = self._solution().values  # (M, Y)
         scores = [
             (self._features(block).double() @ values).cpu().numpy()
             for block in torch.from_numpy(rows).split(_LEARNED_ROWS)
         ]
         found: Floats = np.concatenate(scores)  # (n, Y)
-        seen = (self._sums.count + self._sums.held_count).cpu().numpy() > 0  # (Y,)
+        seen = self._sums.total.cpu().numpy() > 0  # (Y,)
         found[:, ~seen] = -np.inf  # no data, no chance
         return found

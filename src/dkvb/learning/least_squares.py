@@ -1,213 +1,323 @@
 """Values by ridge regression, from sums over rows: independent of order, mergeable, subtractable.
 
 With features φ (M,) and targets y (Y,) of a row, V = (Σφφᵀ + λ·I)⁻¹ Σφyᵀ needs two sums only. Rows
-that a hash of their content holds out keep the same two sums for themselves, from which the error
-of any V on them follows, so that λ can be chosen after the fact, without a second look at the data.
+that a hash of their content holds out keep the same sums for themselves, from which the error of
+any V on them follows, so that λ can be chosen after the fact, without a second look at the data.
 λ is in units of tr(G)/M, which frees it from the scale of φ and the number of rows.
+
+Sums of features that are whole numbers are exact as long as they stay below 2⁵³: the same bits in
+any order, and after adding and taking away. Sums of other features are so to rounding.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 
 import torch
 from torch import Tensor
 
-from dkvb._validate import one_of
-from dkvb.kernels.hashing import bits
+from dkvb.kernels.hashing import content_hash
 
 HELD_OUT = 10  # one row in this many is held out
-GRID = tuple(10.0 ** (-exponent / 2) for exponent in range(2, 13))  # 1e-1 … 1e-6, two a decade
-_DEFAULT = 1e-3  # where there are no rows to choose by
-_ROWS = 2048  # rows multiplied at a time, in the features' own precision
-_STRIPE = 1024  # columns of G updated at a time
+TOLERANCE = 0.05  # how much more than the lowest squared error a smaller λ may cost
+GRID = tuple(10.0 ** (1 - step / 4) for step in range(23))  # 10 … 10^-4.5, four a decade
+EXACT = 2.0**53  # float64 holds every whole number up to here
+_DECADE = 4  # steps of the grid
+_FIRST = 8  # place of the grid where the search starts: 0.1
+_DEFAULT = 0.01  # where there are no rows to choose by
+_STRIPE = 512  # rows of G that are kept, and updated, together
+
+Batch = tuple[Tensor, Tensor, Tensor]  # φ (n, M), targets (n,) or (n, Y), held out (n,)
 
 
-@dataclass(frozen=True)
-class RidgeSums:
-    """What ridge regression needs to know of its rows; every field is a sum over some of them.
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """What ridge regression needs to know of some rows; every field is a sum over them.
 
-    `gram`, `cross` and `count` are over the rows not held out, those with `held_` over the others:
-    kept apart, they need never be subtracted to choose λ. Of a gram only the upper triangle counts.
+    `gram` is G = Σφφᵀ without what symmetry repeats: stripes of a few rows, each from the diagonal
+    to the right, one after another in a flat tensor.
     """
 
-    gram: Tensor  # (M, M) float64, Σ φφᵀ
+    gram: Tensor  # (T,) float64, a little more than M²/2 numbers
     cross: Tensor  # (M, Y) float64, Σ φyᵀ
-    count: Tensor  # (Y,) float64, Σ y: the number of rows a class
-    held_gram: Tensor  # (M, M)
-    held_cross: Tensor  # (M, Y)
-    held_count: Tensor  # (Y,)
+    total: Tensor  # (Y,) float64, Σ y: the number of rows a class
+    square: Tensor  # (Y,) float64, Σ y², the same again for classes
+
+    def copy(self) -> Moments:
+        return Moments(*(getattr(self, f.name).clone() for f in fields(self)))
+
+    def stripes(self) -> Iterator[tuple[int, Tensor]]:
+        """(a, G[a:a+s, a:]) for every stripe: views of the flat tensor."""
+        M, offset = self.cross.shape[0], 0
+        for start in range(0, M, _STRIPE):
+            shape = min(_STRIPE, M - start), M - start
+            size = shape[0] * shape[1]
+            yield start, self.gram[offset : offset + size].view(shape)
+            offset += size
+
+    def diagonal(self) -> Tensor:
+        """Σ φ² (M,)."""
+        return torch.cat([stripe.diagonal() for _, stripe in self.stripes()])
+
+
+@dataclass(frozen=True, eq=False)
+class RidgeSums:
+    """Sums over the rows learned from and, apart, over those held out to choose λ by."""
+
+    learned: Moments
+    held: Moments
 
     @property
     def n_features(self) -> int:
         """M."""
-        return self.gram.shape[0]
+        return self.learned.cross.shape[0]
 
     @property
     def n_columns(self) -> int:
         """Y."""
-        return self.cross.shape[1]
+        return self.learned.cross.shape[1]
 
+    @property
+    def total(self) -> Tensor:
+        """Σ y over all rows (Y,): the number of rows a class."""
+        return self.learned.total + self.held.total
 
-Criterion = Callable[[RidgeSums, Tensor], float]
+    def tensors(self) -> dict[str, Tensor]:
+        """All sums by name."""
+        parts = {"": self.learned, "held_": self.held}
+        return {
+            prefix + f.name: getattr(moments, f.name)
+            for prefix, moments in parts.items()
+            for f in fields(Moments)
+        }
 
 
 def empty(n_features: int, n_columns: int = 0, device: torch.device | str = "cpu") -> RidgeSums:
     """Sums over no rows.
 
-    >>> empty(3, 2).cross.shape
+    >>> empty(3, 2).learned.cross.shape
     torch.Size([3, 2])
     """
     zeros = partial(torch.zeros, dtype=torch.float64, device=device)
     M, Y = n_features, n_columns
-    return RidgeSums(zeros(M, M), zeros(M, Y), zeros(Y), zeros(M, M), zeros(M, Y), zeros(Y))
-
-
-def content_hash(rows: Tensor) -> Tensor:
-    """63 bits (n,) int64 from the content of each float32 row (n, m), whatever stands beside it."""
-    # −0.0 equals 0.0 but has other bits; adding 0.0 turns it into 0.0.
-    words = (rows.to(torch.float32) + 0.0).contiguous().view(torch.int32)  # (n, m)
-    factors = 2 * bits(1, torch.arange(rows.shape[1], device=rows.device), 0, 0) + 1  # odd (m,)
-    sums = [(part.to(torch.int64) * factors).sum(dim=1) for part in words.split(_ROWS)]
-    return bits(0, torch.cat(sums), 0, 0) if sums else words.new_zeros(0, dtype=torch.int64)
+    size = sum(min(_STRIPE, M - start) * (M - start) for start in range(0, M, _STRIPE))
+    return RidgeSums(*(Moments(zeros(size), zeros(M, Y), zeros(Y), zeros(Y)) for _ in range(2)))
 
 
 def held_out(rows: Tensor, one_in: int = HELD_OUT) -> Tensor:
-    """Which rows (n,) bool are kept apart to choose λ by: always the same for the same content."""
+    """Which float32 rows (n,) bool are kept apart to choose λ by: a function of content alone."""
     return content_hash(rows) % one_in == 0
 
 
-def add(sums: RidgeSums, phi: Tensor, targets: Tensor, held: Tensor, sign: int = 1) -> None:
-    """Add rows to the sums in place; `sign=-1` takes them away again.
+def update(sums: RidgeSums, batches: Iterable[Batch], sign: int = 1) -> RidgeSums:
+    """The sums with rows added, or with `sign=-1` taken away again; those given stay as they are.
 
-    `phi` (n, M) in float32 is multiplied in float32, block by block, and summed in float64; in
-    float64 it is float64 throughout. `targets` are columns (n,) int64 or numbers (n, Y).
+    φ in float32 is multiplied in float32, batch by batch, and summed in float64; in float64 it is
+    float64 throughout. Targets are columns (n,) int64 or numbers (n, Y).
     """
-    for rows in torch.arange(len(phi), device=phi.device).split(_ROWS):
-        learned, apart = rows[~held[rows]], rows[held[rows]]
-        _add_products(sums.gram, sums.cross, sums.count, phi[learned], targets[learned], sign)
-        _add_products(
-            sums.held_gram, sums.held_cross, sums.held_count, phi[apart], targets[apart], sign
-        )
+    moments, copied = [sums.learned, sums.held], [False, False]
+    for phi, targets, held in batches:
+        for part, chosen in enumerate((~held, held)):
+            if not bool(chosen.any()):
+                continue
+            if not copied[part]:  # only what changes is copied: G is large
+                moments[part], copied[part] = moments[part].copy(), True
+            _add(moments[part], phi[chosen], targets[chosen], sign)
+    return RidgeSums(*moments)
 
 
-def _add_products(
-    gram: Tensor, cross: Tensor, count: Tensor, phi: Tensor, targets: Tensor, sign: int
-) -> None:
-    if len(phi) == 0:
-        return
-    # G is symmetric: stripes of its upper triangle are little more than half of the work.
-    for start in range(0, phi.shape[1], _STRIPE):
-        stripe = phi[:, start : start + _STRIPE]  # (n, s)
-        gram[start : start + _STRIPE, start:].add_(stripe.T @ phi[:, start:], alpha=sign)
-    if (
-        targets.ndim == 1
-    ):  # a product with the classes present: the same on every run, on any device
+def _add(moments: Moments, phi: Tensor, targets: Tensor, sign: int) -> None:
+    for start, stripe in moments.stripes():
+        left, right = phi[:, start : start + len(stripe)], phi[:, start:]
+        if phi.dtype == torch.float64:
+            stripe.addmm_(left.T, right, alpha=sign)
+        else:
+            stripe.add_(left.T @ right, alpha=sign)
+    if targets.ndim == 1:  # only the classes present: a product is the same on every run
         present, position = targets.unique(return_inverse=True)  # (P,), (n,)
         one_hot = torch.nn.functional.one_hot(position, len(present)).to(phi.dtype)  # (n, P)
-        cross[:, present] += sign * (phi.T @ one_hot).double()
-        count[present] += sign * one_hot.double().sum(dim=0)
+        moments.cross[:, present] += sign * (phi.T @ one_hot).double()
+        rows = sign * one_hot.double().sum(dim=0)
+        moments.total[present] += rows
+        moments.square[present] += rows
     else:
-        cross.add_(phi.T @ targets.to(phi.dtype), alpha=sign)
-        count.add_(targets.double().sum(dim=0), alpha=sign)
+        targets = targets.double()
+        moments.cross.addmm_(phi.double().T, targets, alpha=sign)
+        moments.total.add_(targets.sum(dim=0), alpha=sign)
+        moments.square.add_(targets.square().sum(dim=0), alpha=sign)
 
 
-def merge(first: RidgeSums, second: RidgeSums, sign: int = 1) -> RidgeSums:
-    """The sums over the rows of both; with `sign=-1` those of the first without the second's."""
-    if first.gram.shape != second.gram.shape or first.cross.shape != second.cross.shape:
+def merge(first: RidgeSums, second: RidgeSums) -> RidgeSums:
+    """The sums over the rows of both."""
+    ours, theirs = (tuple(sums.learned.cross.shape) for sums in (first, second))
+    if ours != theirs:
         raise ValueError(
-            "second: expected sums over as many features and columns as the first, "
-            f"{tuple(first.cross.shape)}; got {tuple(second.cross.shape)}; use grow_columns"
+            f"second: expected sums over as many features and columns as the first, {ours}; "
+            f"got {theirs}; use move_columns"
         )
-    return RidgeSums(
-        *(getattr(first, f.name) + sign * getattr(second, f.name) for f in fields(RidgeSums))
-    )
+
+    def both(one: Moments, other: Moments) -> Moments:
+        return Moments(*(getattr(one, f.name) + getattr(other, f.name) for f in fields(Moments)))
+
+    return RidgeSums(both(first.learned, second.learned), both(first.held, second.held))
+
+
+def move_columns(sums: RidgeSums, target: Tensor, n_columns: int) -> RidgeSums:
+    """Column y becomes target[y] of `n_columns`, those that meet are added, and a negative target
+    drops the column; the rows stay in G, which is shared and not copied."""
+    kept = target >= 0
+
+    def moved(sum_: Tensor) -> Tensor:
+        out = sum_.new_zeros((*sum_.shape[:-1], n_columns))
+        return out.index_add_(sum_.ndim - 1, target[kept], sum_[..., kept])
+
+    def of(moments: Moments) -> Moments:
+        return Moments(
+            moments.gram, moved(moments.cross), moved(moments.total), moved(moments.square)
+        )
+
+    return RidgeSums(of(sums.learned), of(sums.held))
 
 
 def grow_columns(sums: RidgeSums, n_columns: int) -> RidgeSums:
-    """The same sums with zeros for the columns that are new; the grams are shared, not copied."""
-
-    def wider(sum_: Tensor) -> Tensor:
-        return torch.nn.functional.pad(sum_, (0, n_columns - sums.n_columns))
-
-    return RidgeSums(
-        sums.gram,
-        wider(sums.cross),
-        wider(sums.count),
-        sums.held_gram,
-        wider(sums.held_cross),
-        wider(sums.held_count),
-    )
+    """The same sums with zeros for the columns that are new."""
+    same = torch.arange(sums.n_columns, device=sums.learned.cross.device)
+    return move_columns(sums, same, n_columns)
 
 
-def solve(sums: RidgeSums, lam: float, without_held: bool = False) -> Tensor:
-    """The ridge solution V (M, Y) for λ = `lam`·tr(G)/M, from all rows or those not held out.
+def solve(moments: Sequence[Moments], lam: float) -> Tensor:
+    """The ridge solution V (M, Y) for λ = `lam`·tr(G)/M, from the rows of all `moments`.
 
-    One Cholesky factorisation, M³/3 multiplications, and a copy of G.
+    One Cholesky factorisation, M³/3 multiplications, and two matrices (M, M).
     """
-    # The lower triangle of the transpose, all that is read, is the upper triangle that is kept.
-    system = (sums.gram.clone() if without_held else sums.gram + sums.held_gram).T  # (M, M)
-    cross = sums.cross if without_held else sums.cross + sums.held_cross  # (M, Y)
-    unit = float(system.diagonal().mean())
+    cross = torch.stack([part.cross for part in moments]).sum(dim=0)  # (M, Y)
+    M = len(cross)
+    upper = cross.new_zeros((M, M))
+    for part in moments:
+        for start, stripe in part.stripes():
+            upper[start : start + len(stripe), start:] += stripe
+    unit = float(upper.diagonal().mean())
     if unit <= 0:
         return torch.zeros_like(cross)
-    system.diagonal().add_(lam * unit)
-    factor, failed = torch.linalg.cholesky_ex(system)
+    upper.diagonal().add_(lam * unit)
+    factor, failed = torch.linalg.cholesky_ex(upper.T)  # which reads the lower triangle only
     if bool(failed):
         # Rounding may leave G a little below positive: then the smallest usable λ is larger.
-        del system, factor
-        return solve(sums, 10 * lam, without_held)
+        del upper, factor
+        return solve(moments, 10 * lam)
     return torch.cholesky_solve(cross, factor)
 
 
-def squared_error(sums: RidgeSums, values: Tensor) -> float:
-    """Σ ‖y − Vᵀφ‖² over the held-out rows, up to a constant: tr(VᵀG_hV) − 2 tr(VᵀQ_h)."""
-    # With U the strict upper triangle and D the diagonal, G = U + D + Uᵀ.
-    upper = sums.held_gram.triu(1) @ values  # (M, Y)
-    diagonal = sums.held_gram.diagonal()[:, None] * values
-    quadratic = (values * (2 * upper + diagonal)).sum()
-    return float(quadratic - 2 * (values * sums.held_cross).sum())
+@dataclass(frozen=True, eq=False)
+class Judgement:
+    """How a solution V does on some rows, as far as their sums can tell."""
+
+    moments: Moments
+    score_squares: Tensor  # (Y, Y), VᵀGV: the sum over rows of Vᵀφ times its transpose
+    score_sums: Tensor  # (Y, Y), VᵀQ: column b is the sum of Vᵀφ over rows of class b
+
+    @property
+    def squared_error(self) -> float:
+        """Σ ‖y − Vᵀφ‖² = Σ‖y‖² − 2 tr(VᵀQ) + tr(VᵀGV)."""
+        error = self.moments.square.sum() - 2 * self.score_sums.trace() + self.score_squares.trace()
+        return max(0.0, float(error))  # rounding may leave a perfect fit a little below
 
 
-CRITERIA: dict[str, Criterion] = {"squared_error": squared_error}
+def judge(moments: Moments, values: Tensor) -> Judgement:
+    """How V (M, Y) does on the rows of `moments`."""
+    product = torch.zeros_like(values)  # GV
+    for start, stripe in moments.stripes():
+        stop = start + len(stripe)
+        beside = stripe[:, len(stripe) :]  # what lies right of the stripe's square block
+        product[start:stop] += stripe @ values[start:]
+        product[stop:] += beside.T @ values[start:stop]
+    return Judgement(moments, values.T @ product, values.T @ moments.cross)
 
 
-def choose_lambda(
-    sums: RidgeSums, grid: Sequence[float] = GRID, criterion: str = "squared_error"
-) -> float:
-    """The λ of the grid whose solution without the held-out rows judges those best.
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """Values, the λ they were found with, and how that λ does on held-out rows."""
 
-    The error falls and then rises along the grid, so a search downhill from the middle, first in
-    wide and then in single steps, looks at about half of it. Every look is one `solve`.
+    values: Tensor  # (M, Y)
+    lam: float  # in units of tr(G)/M
+    judgement: Judgement | None  # of values from the other rows; None without rows to judge by
+
+
+def fit(sums: RidgeSums, grid: Sequence[float] = GRID, tolerance: float = TOLERANCE) -> Solution:
+    """The solution from all rows, with the smallest λ of the grid whose squared error on held-out
+    rows is within `tolerance` of the lowest.
+
+    The lowest squared error itself asks for too large a λ when classes are many: shrinking all
+    scores towards zero lowers it without changing which score is the highest.
     """
-    judge = CRITERIA[one_of("criterion", criterion, tuple(CRITERIA))]
-    if not bool(sums.count.any()) or not bool(sums.held_count.any()):
-        return _DEFAULT
-    errors: dict[int, float] = {}
+    both = [sums.learned, sums.held]
+    if not all(bool(moments.diagonal().any()) for moments in both):
+        return Solution(solve(both, _DEFAULT), _DEFAULT, None)
+    judgements: dict[int, Judgement] = {}
 
-    def error(position: int) -> float:
-        if not 0 <= position < len(grid):
-            return float("inf")
-        if position not in errors:
-            errors[position] = judge(sums, solve(sums, grid[position], without_held=True))
-        return errors[position]
+    def error(place: int) -> float:
+        judgements[place] = judge(sums.held, solve([sums.learned], grid[place]))
+        return judgements[place].squared_error
 
-    best, step = len(grid) // 2, max(1, len(grid) // 4)
+    chosen = choose_place(error, len(grid), tolerance)
+    return Solution(solve(both, grid[chosen]), grid[chosen], judgements[chosen])
+
+
+def likely_scores(judgement: Judgement, n: int = 2000) -> tuple[Tensor, Tensor]:
+    """Scores (n, Y) and columns (n,) such as held-out rows have: Gaussian, with the mean of each
+    class and the covariance within classes that their sums give.
+
+    The rows themselves are gone. The draws follow the classes' mean scores, not their columns, so
+    that the order in which classes came does not matter.
+    """
+    rows = judgement.moments.total.clamp(min=0)  # (Y,)
+    means = judgement.score_sums / rows.clamp(min=1)  # (Y, Y), a class a column
+    spare = (rows.sum() - (rows > 0).sum()).clamp(min=1)
+    within = (judgement.score_squares - (means * rows) @ means.T) / spare
+    variance, axes = torch.linalg.eigh((within + within.T) / 2)
+    root = (axes * variance.clamp(min=0).sqrt()) @ axes.T  # the one root that has no order of axes
+    order = torch.argsort(means.diagonal(), stable=True)
+    generator = torch.Generator().manual_seed(0)
+    draws = torch.empty((n, len(rows)), dtype=root.dtype, device=root.device)
+    draws[:, order] = torch.randn(draws.shape, dtype=root.dtype, generator=generator).to(
+        root.device
+    )
+    places = (torch.arange(n, device=root.device) + 0.5) / n * rows.sum()
+    columns = order[torch.searchsorted(rows[order].cumsum(0), places, right=True)]
+    return means.T[columns] + draws @ root, columns
+
+
+def choose_place(error: Callable[[int], float], n: int, tolerance: float) -> int:
+    """The last of n places whose error is within `tolerance` of the lowest, with few looks at it.
+
+    The error falls and then rises from place to place, slowly: its lowest value is looked for in
+    wide steps and once more at the vertex of the parabola there, the border by halving. Looks at
+    about six places.
+    """
+    seen: dict[int, float] = {}
+
+    def look(place: int) -> float:
+        if place not in seen:
+            seen[place] = error(place)
+        return seen[place]
+
+    best = min(_FIRST, n - 1)
     while True:
-        closest = min((best, best - step, best + step), key=lambda p: (error(p), p))
-        if closest != best:
-            best = closest
-        elif step > 1:
-            step //= 2
-        else:
-            return grid[best]
-
-
-def fit(
-    sums: RidgeSums, grid: Sequence[float] = GRID, criterion: str = "squared_error"
-) -> tuple[Tensor, float]:
-    """Choose λ by the held-out rows, then solve with all rows: V (M, Y) and λ."""
-    lam = choose_lambda(sums, grid, criterion)
-    return solve(sums, lam), lam
+        near = [min(best + _DECADE, n - 1), max(best - _DECADE, 0)]
+        lower = next((place for place in near if look(place) < look(best)), None)
+        if lower is None:
+            break
+        best = lower
+    if near == [best + _DECADE, best - _DECADE]:
+        after, before = (look(place) - look(best) for place in near)
+        if after + before > 0:
+            look(best + round(_DECADE / 2 * (before - after) / (before + after)))
+    while True:
+        limit = min(seen.values()) * (1 + tolerance)
+        inside = max(place for place, value in seen.items() if value <= limit)
+        outside = min((place for place in seen if place > inside), default=None)
+        if inside == n - 1 or outside == inside + 1:
+            return inside
+        look(min(inside + _DECADE, n - 1) if outside is None else (inside + outside) // 2)

@@ -65,7 +65,8 @@ class Points(NamedTuple):
 class Kind(NamedTuple):
     """One row of the figure."""
 
-    make: Callable[[int, Toy], nn.Module]  # from the seed: points (n, 2) → logits (n, 8)
+    make: Callable[..., nn.Module]  # (seed, toy, **settings): points (n, 2) → logits (n, 8)
+    settings: dict[str, Any]
     learning_rate: float
     fresh_optimiser: bool  # in every stage
 
@@ -104,10 +105,10 @@ def _linear(seed: int, toy: Toy) -> nn.Module:
         return nn.Linear(2, N_CLASSES)
 
 
-def _mlp(seed: int, toy: Toy) -> nn.Module:
+def _mlp(seed: int, toy: Toy, *, hidden: int) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return nn.Sequential(nn.Linear(2, 32), nn.ReLU(), nn.Linear(32, N_CLASSES))
+        return nn.Sequential(nn.Linear(2, hidden), nn.ReLU(), nn.Linear(hidden, N_CLASSES))
 
 
 def _bottleneck(
@@ -129,14 +130,13 @@ def _bottleneck(
     return KeyValueBottleneck(keys, N_CLASSES, value_start="normal", seed=seed)
 
 
-_one_book = partial(_bottleneck, n_codebooks=1, n_pairs=400, projection="identity")
-_many_books = partial(_bottleneck, n_codebooks=20, n_pairs=20, projection="gaussian")
-
+_ONE_BOOK = {"n_codebooks": 1, "n_pairs": 400, "projection": "identity"}
+_MANY_BOOKS = {"n_codebooks": 20, "n_pairs": 20, "projection": "gaussian"}
 KINDS = {
-    "linear": Kind(_linear, learning_rate=0.01, fresh_optimiser=True),
-    "mlp": Kind(_mlp, learning_rate=0.001, fresh_optimiser=True),
-    "bottleneck-1x400": Kind(_one_book, learning_rate=0.001, fresh_optimiser=False),
-    "bottleneck-20x20": Kind(_many_books, learning_rate=0.001, fresh_optimiser=False),
+    "linear": Kind(_linear, {}, learning_rate=0.01, fresh_optimiser=True),
+    "mlp": Kind(_mlp, {"hidden": 32}, learning_rate=0.001, fresh_optimiser=True),
+    "bottleneck-1x400": Kind(_bottleneck, _ONE_BOOK, learning_rate=0.001, fresh_optimiser=False),
+    "bottleneck-20x20": Kind(_bottleneck, _MANY_BOOKS, learning_rate=0.001, fresh_optimiser=False),
 }
 
 
@@ -144,7 +144,7 @@ def _learn(name: str, kind: Kind, seeds: list[int], toy: Toy, bar: Any) -> list[
     """One kind of model through the stages, all seeds side by side: a record a seed."""
     train = [_stages(seed, toy.points, purpose=0) for seed in seeds]
     test = [_stages(seed, toy.test_points, purpose=1) for seed in seeds]
-    models = [kind.make(seed, toy) for seed in seeds]
+    models = [kind.make(seed, toy, **kind.settings) for seed in seeds]
     matrices: list[list[list[float]]] = [[] for _ in seeds]
     regions: list[str] = []
 
@@ -153,9 +153,8 @@ def _learn(name: str, kind: Kind, seeds: list[int], toy: Toy, bar: Any) -> list[
         parameters = [p for model in models for p in model.parameters()]
         return torch.optim.Adam(parameters, lr=kind.learning_rate, fused=True)
 
-    optimiser = new_optimiser()
     for stage in range(len(STAGES)):
-        if kind.fresh_optimiser:
+        if stage == 0 or kind.fresh_optimiser:
             optimiser = new_optimiser()
         _descend(models, [own[stage] for own in train], optimiser, toy.steps)
         for model, own, matrix in zip(models, test, matrices, strict=True):
@@ -167,12 +166,13 @@ def _learn(name: str, kind: Kind, seeds: list[int], toy: Toy, bar: Any) -> list[
     drawing = Drawing(
         regions=regions,
         pruned_regions=packed(_regions(pruned[0], toy.grid)),
-        points=[torch.cat([x, y[:, None]], dim=1).tolist() for x, y in train[0]],
+        points=[_rounded(torch.cat([x, y[:, None]], dim=1)) for x, y in train[0]],
         keys=_places(models[0]),
         pruned_keys=_places(pruned[0]),
     )
     config = {
         **asdict(toy),
+        **kind.settings,
         "learning_rate": kind.learning_rate,
         "fresh_optimiser": kind.fresh_optimiser,
     }
@@ -258,7 +258,12 @@ def _places(model: nn.Module) -> list[list[float]]:
     keys = model.frozen_keys()
     if keys.projection.kind != "identity":
         return []
-    return [[float(a) for a in key] for key in keys.keys[0] + keys.conditioning.centre]
+    return _rounded(keys.keys[0] + keys.conditioning.centre)
+
+
+def _rounded(table: Tensor) -> list[list[float]]:
+    """Numbers fine enough to draw."""
+    return [[round(number, 4) for number in row] for row in table.tolist()]
 
 
 def _mean_accuracy(name: str, records: list[ToyRecord]) -> list[float]:

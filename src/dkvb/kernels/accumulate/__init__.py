@@ -9,7 +9,7 @@ from torch import Tensor
 
 from dkvb.kernels import choose
 
-__all__ = ["assign_sums", "count", "ema"]
+__all__ = ["assign", "assign_sums", "count", "ema"]
 
 
 def ema(
@@ -57,6 +57,15 @@ def ema(
         first_step,
         reset,
     )
+
+
+def assign(heads: Tensor, keys: Tensor, backend: str | None = None) -> Tensor:
+    """The nearest of keys (g, K, d) to heads (n, g, d), both float32: codes (n, g) int32.
+
+    Not canonical: for statistics, where a rounding error in a near tie does not matter.
+    """
+    codes: Tensor = _backend(keys, backend).assign(heads, keys)
+    return codes
 
 
 def assign_sums(

@@ -214,11 +214,16 @@ def _from_panels(panels: F32, table: F32) -> None:
             table[k, j] = panels[k // PANEL, j, k % PANEL]
 
 
-def assign_sums(heads: Tensor, keys: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """One pass of Lloyd's algorithm: codes (n, g), counts (g, K), sums (g, K, d), errors (g,)."""
+def assign(heads: Tensor, keys: Tensor) -> Tensor:
+    """The nearest key of each head: codes (n, g)."""
     bias = 0.5 * keys.double().square().sum(2)
     certain = torch.zeros(1).expand(heads.shape[:2])
-    codes = search(heads, prepare(keys, bias), certain)[0][:, :, 0].contiguous()
+    return search(heads, prepare(keys, bias), certain)[0][:, :, 0].contiguous()
+
+
+def assign_sums(heads: Tensor, keys: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """One pass of Lloyd's algorithm: codes (n, g), counts (g, K), sums (g, K, d), errors (g,)."""
+    codes = assign(heads, keys)
     counts = torch.zeros(keys.shape[:2], dtype=torch.int64)
     sums = torch.zeros(keys.shape, dtype=torch.float64)
     errors = torch.zeros(keys.shape[0], dtype=torch.float64)

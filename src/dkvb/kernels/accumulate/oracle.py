@@ -50,9 +50,15 @@ def ema(
                 keys[g, expired] = batch[bits(seed, first_book + g, step, expired) % len(rows)]
 
 
+def assign(heads: Tensor, keys: Tensor) -> Tensor:
+    """The nearest key of each head: codes (n, g)."""
+    nearest = [_nearest(heads[:, g], keys[g]) for g in range(keys.shape[0])]
+    return torch.stack(nearest, dim=1).to(torch.int32)
+
+
 def assign_sums(heads: Tensor, keys: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """One pass of Lloyd's algorithm: codes (n, g), counts (g, K), sums (g, K, d), errors (g,)."""
-    codes = torch.stack([_nearest(heads[:, g], keys[g]) for g in range(keys.shape[0])], dim=1)
+    codes = assign(heads, keys)
     counts = torch.zeros(keys.shape[:2], dtype=torch.int64, device=keys.device)
     sums = torch.zeros(keys.shape, dtype=torch.float64, device=keys.device)
     errors = torch.zeros(len(keys), dtype=torch.float64, device=keys.device)
@@ -61,7 +67,7 @@ def assign_sums(heads: Tensor, keys: Tensor) -> tuple[Tensor, Tensor, Tensor, Te
         counts[g] = torch.bincount(codes[:, g], minlength=keys.shape[1])
         sums[g] = _total(codes[:, g], batch, sums[g])
         errors[g] = (batch - keys[g, codes[:, g]].double()).square().sum()
-    return codes.to(torch.int32), counts, sums, errors
+    return codes, counts, sums, errors
 
 
 def count(codes: Tensor, columns: Tensor, counts: Tensor, sign: int = 1) -> None:

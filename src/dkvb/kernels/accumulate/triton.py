@@ -1,7 +1,8 @@
-"""Statistics of keys on CUDA: three launches a batch for all codebooks together.
+"""Statistics of keys on CUDA: four launches a batch for all codebooks together.
 
-A batch is searched, then keys move, then expired keys start anew. Heads that attach to a key are
-added up by a matrix product with a 0/1 matrix: no atomic additions, the same result on every run.
+A batch is searched; all averages decay; the keys that heads attach to move; expired keys start
+anew. Heads of one key are added up by a matrix product with a 0/1 matrix: no atomic additions, the
+same result on every run.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from dkvb.kernels.accumulate import oracle
 from dkvb.kernels.hashing import bits
 from dkvb.kernels.nearest import triton as nearest
 
-ROWS = 64
+ROWS = 32
 UPDATE_KEYS = 128
-EXPIRY_KEYS = 1024
+EXPIRY_KEYS = 512
 DRAWS_AT_ONCE = 1 << 25  # random numbers made ahead: 256 MB
 HEADS_AT_ONCE = 1 << 27
 
@@ -47,7 +48,7 @@ def ema(
     codes = torch.empty((batch_size, g), dtype=torch.int32, device=keys.device)
     total = counts.sum(dim=1)
     shape = {"D": layout.upper.shape[1], "P": layout.bias.shape[1], "g": g, "K": K, "d": d}
-    state = (keys, counts, sums, layout.upper, layout.lower, layout.bias, total)
+    state = (counts, sums, layout.upper, layout.lower, layout.bias, total)
     at_once = max(1, DRAWS_AT_ONCE // (g * (batch_size if reset else K)))
     for epoch in order.reshape(-1, order.shape[-1]):
         for rows in epoch.to(torch.int32).split(at_once * batch_size):
@@ -57,23 +58,33 @@ def ema(
             for step, batch in enumerate(rows.split(batch_size)):
                 n = len(batch)
                 nearest.launch(heads, layout, codes, n=n, order=batch)
-                _move[(g, triton.cdiv(K, UPDATE_KEYS))](
+                _decay[(g, triton.cdiv(K, UPDATE_KEYS))](
+                    *state, n, decay, oracle.SMOOTHING, **shape, KEYS=UPDATE_KEYS, num_warps=4
+                )
+                _attach[(triton.cdiv(n, ROWS), g)](
                     heads, *state, codes, batch, n, decay, oracle.SMOOTHING,
-                    **shape, ROWS=ROWS, KEYS=UPDATE_KEYS, num_warps=4,
+                    **shape, ROWS=ROWS, num_warps=4,
                 )  # fmt: skip
                 _expire[(g,)](
                     heads, *state, batch, drawn[step], n, decay, threshold,
-                    drawn.shape[2], **shape, KEYS=EXPIRY_KEYS, RESET=reset, num_warps=8,
+                    drawn.shape[2], **shape, KEYS=EXPIRY_KEYS, RESET=reset, num_warps=4,
                 )  # fmt: skip
             first_step += drawn.shape[0]
+    keys.copy_((layout.upper + layout.lower)[:, :d, :K].transpose(1, 2))
+
+
+def assign(heads: Tensor, keys: Tensor) -> Tensor:
+    """See `dkvb.kernels.accumulate.assign`."""
+    layout = nearest.prepare(keys, 0.5 * keys.double().square().sum(dim=2))
+    codes = torch.empty(heads.shape[:2], dtype=torch.int32, device=keys.device)
+    nearest.launch(heads.contiguous(), layout, codes, n=len(heads))
+    return codes
 
 
 def assign_sums(heads: Tensor, keys: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """See `dkvb.kernels.accumulate.assign_sums`."""
     n, (g, K, d) = len(heads), keys.shape
-    layout = nearest.prepare(keys, 0.5 * keys.double().square().sum(dim=2))
-    codes = torch.empty((n, g), dtype=torch.int32, device=keys.device)
-    nearest.launch(heads.contiguous(), layout, codes, n=n)
+    codes = assign(heads, keys)
     counts = torch.zeros((g, K), dtype=torch.int64, device=keys.device)
     sums = torch.zeros((g, K, d), dtype=torch.float64, device=keys.device)
     errors = torch.zeros(g, dtype=torch.float64, device=keys.device)
@@ -128,13 +139,10 @@ def _heads(heads, rows, there, book, g, d, D: tl.constexpr) -> Any:
 
 
 @triton.jit
-def _write(
-    keys, upper, lower, bias, k, key, wanted, book, K, P, d, D: tl.constexpr
-) -> Any:
-    """Write keys k (len(key), D) in both layouts."""
+def _write(upper, lower, bias, k, key, wanted, book, P, d, D: tl.constexpr) -> Any:
+    """Write keys k (len(key), D) as the search wants them."""
     dim = tl.arange(0, D)
     inside = wanted[:, None] & (dim < d)[None, :]
-    tl.store(keys + (book.to(tl.int64) * K + key)[:, None] * d + dim[None, :], k, mask=inside)
     k_upper = ((k.to(tl.int32, bitcast=True) + 0x1000) & -0x2000).to(tl.float32, bitcast=True)
     column = (book.to(tl.int64) * D + dim)[None, :] * P + key[:, None]
     tl.store(upper + column, k_upper, mask=inside)
@@ -143,9 +151,48 @@ def _write(
 
 
 @triton.jit
-def _move(
+def _smoothed(N, sum_before, n, decay, smoothing, K) -> Any:
+    """Counts by Laplace's rule, given their sum before this batch of n heads."""
+    total = decay * sum_before + (1.0 - decay) * n
+    return (N + smoothing) * (total / (total + K * smoothing))
+
+
+@triton.jit
+def _decay(
+    counts,
+    sums,
+    upper,
+    lower,
+    bias,
+    total,
+    n,
+    decay,
+    smoothing,
+    g,
+    K,
+    P,
+    d,
+    D: tl.constexpr,
+    KEYS: tl.constexpr,
+) -> Any:
+    """All averages as if no head attached, and the keys they give."""
+    book = tl.program_id(0)
+    key = tl.program_id(1) * KEYS + tl.arange(0, KEYS)
+    dim = tl.arange(0, D)
+    place = book.to(tl.int64) * K + key
+    at = place[:, None] * d + dim[None, :]
+    inside = (key < K)[:, None] & (dim < d)[None, :]
+    N = decay * tl.load(counts + place, mask=key < K, other=1.0)
+    m = decay * tl.load(sums + at, mask=inside, other=0.0)
+    tl.store(counts + place, N, mask=key < K)
+    tl.store(sums + at, m, mask=inside)
+    k = m / _smoothed(N, tl.load(total + book), n, decay, smoothing, K)[:, None]
+    _write(upper, lower, bias, k, key, key < K, book, P, d, D)
+
+
+@triton.jit
+def _attach(
     heads,
-    keys,
     counts,
     sums,
     upper,
@@ -163,38 +210,42 @@ def _move(
     d,
     D: tl.constexpr,
     ROWS: tl.constexpr,
-    KEYS: tl.constexpr,
 ) -> Any:
-    """Moving averages of counts and sums, and the keys they give."""
-    book = tl.program_id(0)
-    key = tl.program_id(1) * KEYS + tl.arange(0, KEYS)
-    attached = tl.zeros((KEYS,), tl.float32)
-    moved = tl.zeros((KEYS, D), tl.float32)
+    """The first row that attaches to a key adds all rows that do."""
+    book = tl.program_id(1)
+    r = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    key = tl.load(codes + r * g + book, mask=r < n, other=-1)
+    attached = tl.zeros((ROWS,), tl.float32)
+    earlier = tl.zeros((ROWS,), tl.int32)
+    moved = tl.zeros((ROWS, D), tl.float32)
     for first in range(0, n, ROWS):
-        r = first + tl.arange(0, ROWS)
-        row = tl.load(rows + r, mask=r < n, other=0)
-        own = tl.load(codes + r * g + book, mask=r < n, other=-1)
-        attaches = (key[:, None] == own[None, :]).to(tl.float32)  # (KEYS, ROWS)
-        attached += tl.sum(attaches, axis=1)
-        h = _heads(heads, row, r < n, book, g, d, D)
-        moved += tl.dot(attaches, h, input_precision="tf32x3")
+        other = first + tl.arange(0, ROWS)
+        theirs = tl.load(codes + other * g + book, mask=other < n, other=-2)
+        same = key[:, None] == theirs[None, :]  # (ROWS, ROWS)
+        attached += tl.sum(same.to(tl.float32), axis=1)
+        earlier += tl.sum((same & (other[None, :] < r[:, None])).to(tl.int32), axis=1)
+        row = tl.load(rows + other, mask=other < n, other=0)
+        h = _heads(heads, row, other < n, book, g, d, D)
+        h_upper = ((h.to(tl.int32, bitcast=True) + 0x1000) & -0x2000).to(tl.float32, bitcast=True)
+        # 0 and 1 are exact in tf32, so that two products are as good as float32.
+        moved = tl.dot(same.to(tl.float32), h - h_upper, acc=moved, input_precision="tf32")
+        moved = tl.dot(same.to(tl.float32), h_upper, acc=moved, input_precision="tf32")
+    leads = (earlier == 0) & (r < n)
     dim = tl.arange(0, D)
     place = book.to(tl.int64) * K + key
     at = place[:, None] * d + dim[None, :]
-    inside = (key < K)[:, None] & (dim < d)[None, :]
-    N = decay * tl.load(counts + place, mask=key < K, other=1.0) + (1.0 - decay) * attached
-    m = decay * tl.load(sums + at, mask=inside, other=0.0) + (1.0 - decay) * moved
-    tl.store(counts + place, N, mask=key < K)
+    inside = leads[:, None] & (dim < d)[None, :]
+    N = tl.load(counts + place, mask=leads, other=1.0) + (1.0 - decay) * attached
+    m = tl.load(sums + at, mask=inside, other=0.0) + (1.0 - decay) * moved
+    tl.store(counts + place, N, mask=leads)
     tl.store(sums + at, m, mask=inside)
-    sum_of_counts = decay * tl.load(total + book) + (1.0 - decay) * n
-    k = m / ((N + smoothing) * (sum_of_counts / (sum_of_counts + K * smoothing)))[:, None]
-    _write(keys, upper, lower, bias, k, key, key < K, book, K, P, d, D)
+    k = m / _smoothed(N, tl.load(total + book), n, decay, smoothing, K)[:, None]
+    _write(upper, lower, bias, k, key, leads, book, P, d, D)
 
 
 @triton.jit
 def _expire(
     heads,
-    keys,
     counts,
     sums,
     upper,
@@ -235,7 +286,7 @@ def _expire(
             fresh = _heads(
                 heads, tl.load(rows + drawn_row, mask=taken, other=0), taken, book, g, d, D
             )
-            _write(keys, upper, lower, bias, fresh, key, taken, book, K, P, d, D)
+            _write(upper, lower, bias, fresh, key, taken, book, P, d, D)
             if RESET:
                 dim = tl.arange(0, D)
                 at = place[:, None] * d + dim[None, :]

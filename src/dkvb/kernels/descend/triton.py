@@ -19,6 +19,7 @@ import triton.language as tl
 from torch import Tensor
 
 TILE = 4096  # values that a program fetches at once
+PROGRAMS_A_PROCESSOR = 4  # a launch that the card cannot hold at once is refused by the driver
 BARRIER_STRIDE = 64  # int32 numbers between the counters of two runs
 
 
@@ -70,9 +71,11 @@ def descend(
         BATCH=max(16, triton.next_power_of_2(batch_size)),
         ROWS=min(64, max(16, triton.next_power_of_2(batch_size))),
         COLUMNS=min(64, width),
+        ONE_ROW=programs >= min(batch_size, n) and books >= C and not deterministic,
         DETERMINISTIC=deterministic,
         STRIDE=BARRIER_STRIDE,
         num_warps=4,
+        launch_cooperative_grid=True,
     )
     values.copy_(padded[..., :Y])
 
@@ -81,7 +84,7 @@ def _programs_a_run(runs: int, batch: int, device: torch.device) -> int:
     """As many programs as are certain to be on the card together, and no more than rows."""
     if device.type != "cuda":  # Triton's interpreter runs programs one after the other
         return 1
-    together = 2 * torch.cuda.get_device_properties(device).multi_processor_count
+    together = PROGRAMS_A_PROCESSOR * torch.cuda.get_device_properties(device).multi_processor_count
     return max(1, min(together // runs, batch))
 
 
@@ -90,10 +93,20 @@ def _meet(arrived, target) -> Any:
     """Wait until all programs of the run have arrived `target` times in all."""
     tl.debug_barrier()
     tl.atomic_add(arrived, 1, sem="acq_rel", scope="gpu")
-    # Plain reads while waiting: atomic ones would queue up behind each other.
-    while tl.load(arrived, volatile=True) < target:
+    while tl.atomic_add(arrived, 0, sem="acquire", scope="gpu") < target:
         pass
     tl.debug_barrier()
+
+
+@triton.jit
+def _step(total, label, C, Y, rate, on, off, WIDTH: tl.constexpr) -> Any:
+    """What a row adds to each value it fetched, from the sum of these (WIDTH,)."""
+    column = tl.arange(0, WIDTH)
+    logits = tl.where(column < Y, total / C, float("-inf"))
+    powers = tl.exp(logits - tl.max(logits, axis=0))
+    wanted = tl.where(column == label, on + off, off)
+    step = (wanted - powers / tl.sum(powers, axis=0)) * rate
+    return tl.where(column < Y, step, 0.0)
 
 
 @triton.jit
@@ -120,6 +133,7 @@ def _descend(
     BATCH: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
+    ONE_ROW: tl.constexpr,
     DETERMINISTIC: tl.constexpr,
     STRIDE: tl.constexpr,
 ) -> Any:
@@ -134,15 +148,21 @@ def _descend(
     column = tl.arange(0, WIDTH)
     book = tl.arange(0, BOOKS)
     target = 0
-    for _ in range(epochs):
+    # With one row a program, a row's codes stay in registers and the next row's are loaded ahead.
+    row = tl.load(orders + worker, mask=worker < n, other=0).to(tl.int64)
+    code = tl.load(codes + row * C + book, mask=book < C, other=0)
+    step = tl.zeros((WIDTH,), tl.float32)
+    for epoch in range(epochs):
         for start in range(0, n, batch):
             size = tl.minimum(batch, n - start)
             for r in range(worker, size, PROGRAMS):
-                row = tl.load(orders + start + r).to(tl.int64)
+                if not ONE_ROW:
+                    row = tl.load(orders + start + r).to(tl.int64)
                 total = tl.zeros((WIDTH,), tl.float32)
                 for first in range(0, C, BOOKS):
                     there = first + book < C
-                    code = tl.load(codes + row * C + first + book, mask=there, other=0)
+                    if not ONE_ROW:
+                        code = tl.load(codes + row * C + first + book, mask=there, other=0)
                     place = ((first + book) * K + code.to(tl.int32)).to(tl.int64) * LINE
                     # .cg: other programs write values, so nothing may come from this one's L1.
                     fetched = tl.load(
@@ -152,11 +172,9 @@ def _descend(
                         cache_modifier=".cg",
                     )  # (BOOKS, WIDTH)
                     total += tl.sum(fetched, axis=0)
-                logits = tl.where(column < Y, total / C, float("-inf"))
-                powers = tl.exp(logits - tl.max(logits, axis=0))
-                wanted = tl.where(column == tl.load(labels + row), on + off, off)
-                step = (wanted - powers / tl.sum(powers, axis=0)) * (rate / size)
-                tl.store(gradients + r * WIDTH + column, tl.where(column < Y, step, 0.0))
+                step = _step(total, tl.load(labels + row), C, Y, rate / size, on, off, WIDTH)
+                if not ONE_ROW:
+                    tl.store(gradients + r * WIDTH + column, step)
             target += PROGRAMS
             _meet(arrived, target)
             if DETERMINISTIC:
@@ -166,18 +184,29 @@ def _descend(
                 )  # fmt: skip
             else:
                 for r in range(worker, size, PROGRAMS):
-                    row = tl.load(orders + start + r).to(tl.int64)
-                    step = tl.load(gradients + r * WIDTH + column)
+                    if not ONE_ROW:
+                        row = tl.load(orders + start + r).to(tl.int64)
+                        step = tl.load(gradients + r * WIDTH + column)
                     for first in range(0, C, BOOKS):
                         there = first + book < C
-                        code = tl.load(codes + row * C + first + book, mask=there, other=0)
+                        if not ONE_ROW:
+                            code = tl.load(codes + row * C + first + book, mask=there, other=0)
                         place = ((first + book) * K + code.to(tl.int32)).to(tl.int64) * LINE
+                        # No mask finer than four columns, so that four are added at once.
                         tl.atomic_add(
                             values + place[:, None] + column[None, :],
                             tl.broadcast_to(step[None, :], (BOOKS, WIDTH)),
-                            mask=there[:, None] & (column < Y)[None, :],
+                            mask=there[:, None] & (column < LINE)[None, :],
                             sem="relaxed",
                         )
+            if ONE_ROW:
+                following = start + batch
+                ends = following >= n
+                left = tl.where(ends, n, n - following)
+                more = (worker < tl.minimum(batch, left)) & ((epoch + 1 < epochs) | (following < n))
+                ahead = orders + tl.where(ends, n, following) + worker
+                row = tl.load(ahead, mask=more, other=0).to(tl.int64)
+                code = tl.load(codes + row * C + book, mask=book < C, other=0)
             target += PROGRAMS
             _meet(arrived, target)
         orders += n

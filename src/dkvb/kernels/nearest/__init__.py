@@ -17,7 +17,15 @@ from torch import Tensor
 from dkvb.kernels import choose
 from dkvb.kernels.nearest.oracle import decide, squared_distances, tree_sum
 
-__all__ = ["KeyIndex", "build_index", "decide", "search", "squared_distances", "tree_sum"]
+__all__ = [
+    "KeyIndex",
+    "build_index",
+    "decide",
+    "refine",
+    "search",
+    "squared_distances",
+    "tree_sum",
+]
 
 DOUBLE_ROUNDOFF = 2.0**-53
 OVERFLOW = 2.0**100  # scores beyond this are near what float32 can hold
@@ -30,6 +38,7 @@ class KeyIndex:
     backend: str
     scale: Tensor  # (C,) float64, powers of two that bring the keys of each codebook near 1
     reach: Tensor  # (C,) float64, the largest norm of a scaled key
+    bias: Tensor  # (C, K) float64, ½‖k‖² of scaled keys, infinite where a key must not be chosen
     key_dim: int
     layout: Any
 
@@ -48,7 +57,7 @@ def build_index(keys: Tensor, allowed: Tensor | None = None, backend: str | None
     if allowed is not None:
         bias = bias.masked_fill(~allowed, torch.inf)
     layout = _backend(backend).prepare(scaled, bias)
-    return KeyIndex(backend, scale, largest * scale, keys.shape[2], layout)
+    return KeyIndex(backend, scale, largest * scale, bias, keys.shape[2], layout)
 
 
 def search(
@@ -63,15 +72,37 @@ def search(
     module = _backend(index.backend)
     scaled = heads * index.scale[:, None]  # (n, C, d)
     norm = scaled.norm(dim=2)  # (n, C)
-    size = norm * index.reach + 0.5 * index.reach**2
-    tolerance = (
-        4 * module.UNIT_ROUNDOFF * (index.key_dim + 2) * size
-        + 4 * DOUBLE_ROUNDOFF * (index.key_dim + 2) * (norm + index.reach) ** 2
-        + 2 * index.reach * error * index.scale
+    tolerance = _tolerance(
+        index.key_dim, norm, index.reach, index.scale * error, module.UNIT_ROUNDOFF
     )
     dtype = torch.float64 if index.backend == "oracle" else torch.float32
     codes, unsure = module.search(scaled.to(dtype), index.layout, tolerance.to(dtype), top)
-    return codes, unsure | (size > OVERFLOW)
+    return codes, unsure | (norm * index.reach > OVERFLOW)
+
+
+def refine(
+    index: KeyIndex, keys: Tensor, heads: Tensor, books: Tensor, error: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The nearest key in float64, for one codebook a row: codes (r,) int32, and where `decide` must
+    say the same (r,). heads (r, d) float64, books (r,), error (r,); all keys (C, K, d)."""
+    scale, reach = index.scale[books], index.reach[books]
+    # h·k of scaled numbers, with both scales on the head, which is small.
+    products = torch.bmm(keys[books].double(), (heads * scale[:, None] ** 2)[:, :, None])
+    scores = index.bias[books] - products[:, :, 0]  # (r, K)
+    lowest, order = scores.topk(min(2, scores.shape[1]), dim=1, largest=False)
+    norm = heads.norm(dim=1) * scale
+    slack = _tolerance(index.key_dim, norm, reach, scale * error, DOUBLE_ROUNDOFF)
+    sure = (lowest[:, -1] - lowest[:, 0] > slack) & lowest[:, 0].isfinite()
+    return order[:, 0].to(torch.int32), sure | (scores.shape[1] == 1)
+
+
+def _tolerance(
+    key_dim: int, norm: Tensor, reach: Tensor, error: Tensor | float, unit: float
+) -> Tensor:
+    """How close two scores must come for rounding to have mattered; see `search`."""
+    size = norm * reach + 0.5 * reach**2
+    rounding = unit * size + DOUBLE_ROUNDOFF * (norm + reach).square()
+    return 4 * (key_dim + 2) * rounding + 2 * reach * error
 
 
 def _backend(name: str) -> Any:

@@ -1,0 +1,74 @@
+"""`python -m benchmarks [cpu | gpu | growth | memory]`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from benchmarks.problem import SIZES
+
+OUT = Path("benchmark-output")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    modes = parser.add_subparsers(dest="mode")
+
+    cpu = modes.add_parser(
+        "cpu", help="every operation against the package on PyPI and plain torch"
+    )
+    cpu.add_argument("--sizes", nargs="+", choices=SIZES, default=["paper", "64x1024"])
+    cpu.add_argument("--repeats", type=int, default=5)
+    cpu.add_argument("--no-memory", action="store_true", help="skip the peak memory of each")
+
+    gpu = modes.add_parser("gpu", help="the paper's CIFAR-10 experiment on one CUDA card")
+    for name, what in (("train", "to learn"), ("test", "to test"), ("keys", "to fit keys")):
+        gpu.add_argument(f"--{name}", type=Path, required=True, help=f".npz with x and y, {what}")
+    gpu.add_argument("--device", default="cuda")
+    gpu.add_argument("--quick", action="store_true", help="a twentieth of the epochs")
+
+    growth = modes.add_parser("growth", help="time when n, codebooks, pairs, classes are doubled")
+    growth.add_argument("--plot", type=Path, default=OUT / "growth.png")
+
+    memory = modes.add_parser("memory", help="snap a large memory map in little memory")
+    memory.add_argument("--rows", type=int, default=1_000_000)
+    memory.add_argument("--sizes", nargs="+", choices=SIZES, default=["64x1024"])
+    memory.add_argument("--folder", type=Path, help="where 1 GB of embeddings may lie for a while")
+
+    for mode in (cpu, gpu, growth, memory):
+        mode.add_argument("--out", type=Path, default=OUT / "results.jsonl", help="JSON lines")
+
+    arguments = sys.argv[1:] if arguments is None else arguments
+    given = parser.parse_args(arguments or ["cpu"])
+    # Imported here, since each mode needs packages that the others do not.
+    if given.mode == "cpu":
+        from benchmarks.cpu import run as run_cpu
+
+        sizes = [SIZES[name] for name in given.sizes]
+        return run_cpu(sizes, given.out, given.repeats, not given.no_memory)
+    if given.mode == "gpu":
+        from benchmarks.gpu import QUICK, Settings
+        from benchmarks.gpu import run as run_gpu
+
+        settings = Settings(device=given.device)
+        if given.quick:
+            settings = replace(
+                settings,
+                epochs=settings.epochs // QUICK,
+                key_epochs=max(1, settings.key_epochs // QUICK),
+            )
+        files = (given.train, given.test, given.keys)
+        return run_gpu(settings, *files, given.out, given.quick)
+    if given.mode == "growth":
+        from benchmarks.growth import run as run_growth
+
+        return run_growth(given.out, given.plot)
+    from benchmarks.memory import run as run_memory
+
+    return run_memory(given.rows, given.sizes, given.out, given.folder)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

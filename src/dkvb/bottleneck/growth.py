@@ -1,0 +1,62 @@
+"""A next generation of keys: new ones where rows lie far from those there are."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from dkvb import _validate
+from dkvb.bottleneck.keys import Keys, first_of_equals
+from dkvb.kernels import accumulate
+from dkvb.kernels.hashing import content_hash
+
+PASSES = 5  # of Lloyd's algorithm over the rows that new keys are made of
+MOST_ROWS = 1 << 13
+
+
+def grow(keys: Keys, X: Any, selected: Tensor, n_new: int) -> Keys:
+    """At most `n_new` more keys a codebook, the means of groups of rows X (n, m).
+
+    They take the places of keys that never were selected (C, K), duplicates first, and are
+    appended where a codebook has no such place left; every selected key stays where it is. Spread
+    and novelty still compare with the rows that the first keys were fitted to.
+    """
+    X = _validate.as_float32(_validate.rows(X, width=keys.width)).to(keys.device)
+    chosen = X[torch.argsort(content_hash(X), stable=True)[:MOST_ROWS]]  # whatever their order
+    heads = keys.heads(chosen)  # (n, C, d)
+    size = float(heads.square().mean().sqrt())
+    unit = 2.0 ** math.floor(math.log2(size)) if size > 0 else 1.0  # keeps squares in float32
+    fresh = _means((heads / unit).float(), n_new) * unit  # (C, new, d)
+
+    # Free places first, the best to give up first; then places behind the last.
+    order = selected.long() * 2 + (keys.first_of_equals & ~selected).long()
+    place = torch.argsort(order, dim=1, stable=True)[:, : fresh.shape[1]]  # (C, ≤ new)
+    place = pad(place, (0, fresh.shape[1] - place.shape[1]))
+    number = torch.arange(fresh.shape[1], device=keys.device).expand_as(place)
+    free = (~selected).sum(dim=1, keepdim=True)  # (C, 1)
+    place = torch.where(number < free, place, keys.n_pairs + number - free)
+    n_pairs = max(keys.n_pairs, int(place.max()) + 1)
+    # A codebook that needs fewer places than another is filled with copies of its first key,
+    # which are never selected.
+    filler = keys.keys[:, :1].expand(-1, n_pairs - keys.n_pairs, -1)
+    grown = torch.cat([keys.keys, filler], dim=1)
+    grown = grown.scatter(1, place[:, :, None].expand_as(fresh), fresh)
+    report = replace(keys.report, distinct=float(first_of_equals(grown).double().mean()))
+    generation = keys.settings.get("generation", 0) + 1
+    settings = {**keys.settings, "generation": generation}
+    return replace(keys, keys=grown.contiguous(), report=report, settings=settings)
+
+
+def _means(heads: Tensor, most: int) -> Tensor:
+    """At most so many means (C, new, d) of heads (n, C, d)."""
+    means = heads[:most].transpose(0, 1).contiguous()
+    for _ in range(PASSES if len(heads) > most else 0):
+        _, counts, sums, _ = accumulate.assign_sums(heads, means)
+        found = (sums / counts.clamp(min=1)[:, :, None]).float()
+        means = torch.where((counts > 0)[:, :, None], found, means)
+    return means

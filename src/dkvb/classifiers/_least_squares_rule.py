@@ -1,0 +1,321 @@
+"""Rule `least_squares`: soft reads, and values that solve a ridge problem from exact sums."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from copy import copy
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from dkvb import _validate
+from dkvb.bottleneck import Codes, Keys
+from dkvb.bottleneck.reads import TEMPERATURE, SoftReads, in_blocks
+from dkvb.classifiers._rules import Evidence, Rule
+from dkvb.kernels.hashing import content_hash
+from dkvb.learning import least_squares as ridge
+from dkvb.learning.calibration import fit_temperature
+
+_USUAL_TEMPERATURE = 0.1  # of a softmax over scores that are about 0 or 1
+_ELEMENTS = {"cpu": 1 << 24, "cuda": 1 << 28}  # weights of the rows held at a time
+
+
+@dataclass(frozen=True, eq=False)
+class Ledger:
+    """The rows learned, as far as is needed to take any of them back: stored data.
+
+    Kept in the order of their hashes and columns, so that it tells nothing of the order they came
+    in and equal models have equal ledgers.
+    """
+
+    rows: Tensor  # (n, p) float16, conditioned embeddings
+    hashes: Tensor  # (n,) int64, of the embeddings
+    columns: Tensor  # (n,) int64
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+    def __getitem__(self, chosen: Tensor | slice) -> Ledger:
+        return Ledger(self.rows[chosen], self.hashes[chosen], self.columns[chosen])
+
+    def joined(self, other: Ledger) -> Ledger:
+        both = Ledger(
+            torch.cat([self.rows, other.rows]),
+            torch.cat([self.hashes, other.hashes]),
+            torch.cat([self.columns, other.columns]),
+        )
+        by_column = torch.argsort(both.columns, stable=True)
+        return both[by_column[torch.argsort(both.hashes[by_column], stable=True)]]
+
+    def without(self, other: Ledger) -> Ledger:
+        """The entries that are left when those of `other` are taken out, or an error."""
+        left = Counter(zip(other.hashes.tolist(), other.columns.tolist(), strict=True))
+        kept = []
+        for entry in zip(self.hashes.tolist(), self.columns.tolist(), strict=True):
+            kept.append(left[entry] == 0)
+            left[entry] -= not kept[-1]
+        if left.total():
+            raise _never_learned()
+        return self[torch.tensor(kept, dtype=torch.bool, device=self.columns.device)]
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """Sums over what was learned: whole numbers, so that equal data give equal bits."""
+
+    sums: ridge.RidgeSums
+    selected: Tensor  # (M,) int64, how often each pair's weight was its codebook's largest
+    ledger: Ledger | None
+
+    @cached_property
+    def solution(self) -> ridge.Solution:
+        """Solved when first asked for."""
+        return ridge.fit(self.sums)
+
+    @cached_property
+    def temperature(self) -> float:
+        """Under which a softmax of scores is calibrated, from the sums over held-out rows."""
+        judgement = self.solution.judgement
+        if judgement is None:
+            return _USUAL_TEMPERATURE
+        scores, columns = ridge.likely_scores(judgement)
+        seen = scores.masked_fill(self.sums.total == 0, -torch.inf)
+        return fit_temperature(seen, columns, _USUAL_TEMPERATURE)
+
+
+class LeastSquaresRule(Rule):
+    """Ridge regression from soft reads to classes; learning only adds to sums.
+
+    A new state takes the place of the old one, so that predictions in other threads see either.
+    """
+
+    KEY_SETTINGS: ClassVar = {
+        "n_codebooks": 160,
+        "n_pairs": 64,
+        "key_dim": 96,
+        "method": "lloyd",
+        "epochs": 5,
+        "conditioning": "half-whitened",
+        "n_components": 768,
+    }
+
+    def start(self, keys: Keys) -> None:
+        super().start(keys)
+        self.reads = SoftReads(keys, getattr(self.settings, "temperature", TEMPERATURE))
+        M = self.reads.n_features
+        ledger = self._entries([]) if getattr(self.settings, "ledger", False) else None
+        selected = torch.zeros(M, dtype=torch.int64, device=keys.device)
+        self.state = State(ridge.empty(M, device=keys.device), selected, ledger)
+
+    def grow(self, n_columns: int) -> None:
+        if n_columns > self.state.sums.n_columns:
+            self.state = replace(self.state, sums=ridge.grow_columns(self.state.sums, n_columns))
+
+    def learn(self, rows: Any, columns: Tensor) -> None:
+        self.state = self._changed(self.state, self._parts(rows, columns), 1)
+
+    def unlearn(self, rows: Any, columns: Tensor) -> int:
+        before = self.state
+        self.state = self._changed(before, self._parts(rows, columns), -1)
+        return self._touched(before)
+
+    def move_columns(self, target: Tensor) -> None:
+        state = self.state
+        dropped = target < 0
+        if bool(state.sums.total[dropped].any()):
+            if state.ledger is None:
+                raise ValueError(
+                    "label: rule='least_squares' keeps sums over all classes, which a class can "
+                    "only be taken from together with its rows; pass these to "
+                    "forget_samples(X, y), or learn with ledger=True, which stores them"
+                )
+            taught = state.ledger[dropped[state.ledger.columns]]
+            state = self._changed(state, self._stored(taught), -1)
+        n_columns = int(target.max()) + 1 if len(target) else 0
+        sums = ridge.move_columns(state.sums, target, max(0, n_columns))
+        self.state = replace(state, sums=sums, ledger=_relabelled(state.ledger, target))
+
+    def merge(self, other: Rule, target: Tensor) -> None:
+        ours = self.state
+        if not isinstance(other, LeastSquaresRule) or (
+            other.reads.temperature != self.reads.temperature
+        ):
+            raise ValueError(
+                "other: expected rule 'least_squares' with the same temperature "
+                f"{self.reads.temperature}; got {other!r}"
+            )
+        theirs = _on(other.state, self.keys.device)
+        target = target.to(self.keys.device)
+        ledger = _relabelled(theirs.ledger, target)
+        if ours.ledger is not None:
+            if ledger is None:
+                raise ValueError(
+                    "other: expected a model with a ledger, as this one; got one without; "
+                    "learn both with the same ledger setting"
+                )
+            ledger = ours.ledger.joined(ledger)
+        else:
+            ledger = None
+        moved = ridge.move_columns(theirs.sums, target, ours.sums.n_columns)
+        self.state = _exact(
+            State(ridge.merge(ours.sums, moved), ours.selected + theirs.selected, ledger)
+        )
+
+    def scores(self, rows: Any) -> Tensor:
+        state = self.state
+        values = state.solution.values  # (M, Y)
+        X = rows.rows if isinstance(rows, Codes) else rows
+        found = [
+            self.reads(x) @ values
+            for _, x in _validate.chunks(X, self._rows_at_a_time, device=self.keys.device)
+        ]
+        return torch.cat(found).masked_fill(state.sums.total == 0, -torch.inf)  # (n, Y)
+
+    def usage(self) -> Tensor:
+        return self.state.selected.view(self.keys.n_codebooks, -1)
+
+    def state_tensors(self) -> dict[str, Tensor]:
+        state = self.state
+        tensors = {**state.sums.tensors(), "selected": state.selected}
+        if state.ledger is not None:
+            tensors |= {"ledger_" + name: value for name, value in vars(state.ledger).items()}
+        return tensors
+
+    def temperature(self) -> float:
+        return self.state.temperature
+
+    def evidence(self, rows: Any) -> Evidence:
+        values = self.state.solution.values
+        X = rows.rows if isinstance(rows, Codes) else rows
+        x = _validate.as_float32(X).to(self.keys.device)
+        phi = self.reads(x).view(len(x), self.keys.n_codebooks, -1)  # (n, C, K)
+        votes = torch.einsum("nck,cky->ncy", phi, values.view(*phi.shape[1:], -1))
+        return Evidence(phi.argmax(dim=2), votes, None)
+
+    def sealed(self) -> Self:
+        """Without sums of products and ledger, which only learning needs."""
+        state, twin = self.state, copy(self)
+
+        def bare(moments: ridge.Moments) -> ridge.Moments:
+            return replace(moments, gram=moments.gram[:0].clone())
+
+        sums = ridge.RidgeSums(bare(state.sums.learned), bare(state.sums.held))
+        twin.state = State(sums, state.selected, None)
+        solution = replace(state.solution, judgement=None)
+        vars(twin.state).update(solution=solution, temperature=state.temperature)
+        return twin
+
+    @property
+    def ridge(self) -> float:
+        """The λ in use, in units of tr(G)/M."""
+        return self.state.solution.lam
+
+    @property
+    def _rows_at_a_time(self) -> int:
+        elements = _ELEMENTS.get(self.keys.device.type, _ELEMENTS["cpu"])
+        return max(1, elements // self.reads.n_features)
+
+    def _parts(self, rows: Any, columns: Tensor) -> Iterator[Ledger]:
+        """What a ledger says of these rows, a few at a time."""
+        X = rows.rows if isinstance(rows, Codes) else rows
+        for part, x in _validate.chunks(X, self._rows_at_a_time, device=self.keys.device):
+            conditioned = in_blocks(self.reads.rows, x)
+            yield Ledger(conditioned, content_hash(x), columns[part])
+
+    def _stored(self, ledger: Ledger) -> Iterator[Ledger]:
+        for part in torch.arange(len(ledger), device=self.keys.device).split(self._rows_at_a_time):
+            yield ledger[part]
+
+    def _changed(self, state: State, parts: Iterator[Ledger], sign: int) -> State:
+        """The state with rows added or taken away, or an error that leaves no trace."""
+        selected = state.selected.clone()
+        entries: list[Ledger] = []
+        C, K = self.keys.n_codebooks, self.keys.n_pairs
+        books = torch.arange(C, device=self.keys.device) * K
+
+        def batches() -> Iterator[ridge.Batch]:
+            for part in parts:
+                phi = in_blocks(self.reads.weights, part.rows)  # (n, M)
+                nearest = phi.view(-1, C, K).argmax(dim=2) + books  # (n, C)
+                selected.add_(torch.bincount(nearest.flatten(), minlength=C * K), alpha=sign)
+                if state.ledger is not None:
+                    entries.append(part)
+                yield phi, part.columns, part.hashes % ridge.HELD_OUT == 0
+
+        sums = ridge.update(state.sums, batches(), sign)
+        ledger = state.ledger
+        if ledger is not None:
+            given = self._entries(entries)
+            ledger = ledger.joined(given) if sign > 0 else ledger.without(given)
+        changed = _exact(State(sums, selected, ledger))
+        return changed if sign > 0 else _of_rows(changed)
+
+    def _entries(self, parts: list[Ledger]) -> Ledger:
+        device = self.keys.device
+        none = torch.zeros(0, dtype=torch.int64, device=device)
+        width = self.keys.projection.width
+        rows = torch.zeros((0, width), dtype=torch.float16, device=device)
+        return Ledger(
+            torch.cat([rows, *(part.rows for part in parts)]),
+            torch.cat([none, *(part.hashes for part in parts)]),
+            torch.cat([none, *(part.columns for part in parts)]),
+        )
+
+    def _touched(self, before: State) -> int:
+        """How many pairs' sums are not what they were."""
+        moved = torch.zeros_like(before.selected, dtype=torch.bool)
+        pairs = zip(
+            (before.sums.learned, before.sums.held),
+            (self.state.sums.learned, self.state.sums.held),
+            strict=True,
+        )
+        for old, new in pairs:
+            moved |= (old.cross != new.cross).any(dim=1)
+        return int(moved.sum())
+
+
+def _of_rows(state: State) -> State:
+    """The state, or an error where no rows can have such sums."""
+    for sum_ in (*state.sums.tensors().values(), state.selected):
+        if sum_.numel() and float(sum_.min()) < 0:
+            raise _never_learned()
+    return state
+
+
+def _exact(state: State) -> State:
+    """The state, or an error where its sums are too large to be exact."""
+    for moments in (state.sums.learned, state.sums.held):
+        # No sum of products is above the largest sum of squares.
+        if float(moments.diagonal().max()) >= ridge.EXACT:
+            raise ValueError(
+                "X: expected fewer rows: sums would pass 2**53 and no longer be exact; "
+                "nothing was changed; use more pairs a codebook, or learn the rest apart"
+            )
+    return state
+
+
+def _never_learned() -> ValueError:
+    return ValueError(
+        "X, y: expected rows that were learned with these labels; got rows that were not, or "
+        "more often than they were learned; nothing was changed"
+    )
+
+
+def _relabelled(ledger: Ledger | None, target: Tensor) -> Ledger | None:
+    if ledger is None:
+        return None
+    moved = Ledger(ledger.rows, ledger.hashes, target[ledger.columns])
+    return moved[:0].joined(moved)  # in its order again
+
+
+def _on(state: State, device: torch.device) -> State:
+    def moved(value: Any) -> Any:
+        return type(value)(*(t.to(device) for t in vars(value).values()))
+
+    sums = ridge.RidgeSums(moved(state.sums.learned), moved(state.sums.held))
+    ledger = None if state.ledger is None else moved(state.ledger)
+    return State(sums, state.selected.to(device), ledger)

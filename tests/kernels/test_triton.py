@@ -1,0 +1,154 @@
+"""The Triton kernels against the oracles; without a GPU, in Triton's interpreter."""
+
+import pytest
+import torch
+
+pytest.importorskip("triton")
+
+from dkvb.kernels.accumulate import oracle as plain_accumulate
+from dkvb.kernels.accumulate import triton as accumulate
+from dkvb.kernels.descend import oracle as plain_descend
+from dkvb.kernels.descend import triton as descend
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+needs_gpu = pytest.mark.skipif(DEVICE == "cpu", reason="needs a CUDA device")
+
+# n, g, K, d, batch size
+EMA_SHAPES = [(1, 1, 1, 1, 1), (67, 3, 37, 5, 16), (41, 2, 130, 14, 41), (20, 1, 7, 96, 64)]
+# n, C, K, Y, batch size: classes 2 to 1000
+DESCEND_SHAPES = [
+    (1, 1, 1, 2, 1),
+    (37, 7, 11, 10, 16),
+    (20, 5, 4, 16, 20),
+    (23, 3, 5, 77, 8),
+    (9, 3, 6, 1000, 7),
+    (31, 33, 300, 3, 31),
+]
+
+
+@pytest.fixture
+def deterministic():
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+def ema_start(n, g, K, d):
+    torch.manual_seed(n + K)
+    heads, keys = torch.randn(n, g, d, device=DEVICE), torch.randn(g, K, d, device=DEVICE)
+    orders = torch.stack([torch.randperm(n) for _ in range(3)]).to(DEVICE)
+    return heads, [keys, torch.ones(g, K, device=DEVICE), keys.clone()], orders
+
+
+def descend_start(n, C, K, Y, epochs=2, seed=0):
+    torch.manual_seed(n + Y + seed)
+    orders = torch.stack([torch.randperm(n) for _ in range(epochs)])
+    codes = torch.randint(K, (n, C), dtype=torch.int32)
+    values = 0.5 * torch.randn(C, K, Y)
+    return [t.to(DEVICE) for t in (values, codes, torch.randint(Y, (n,)), orders)]
+
+
+@pytest.mark.parametrize("reset", [True, False])
+@pytest.mark.parametrize("shape", EMA_SHAPES)
+def test_ema(shape, reset):
+    n, g, K, d, batch_size = shape
+    heads, ours, orders = ema_start(n, g, K, d)
+    theirs = [tensor.clone() for tensor in ours]
+    # A threshold that many keys fall below, again and again.
+    settings = (orders, batch_size, 0.7, 0.3, 11, 5, 2, reset)
+    accumulate.ema(heads, *ours, *settings)
+    plain_accumulate.ema(heads, *theirs, *settings)
+    for mine, expected in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("shape", EMA_SHAPES)
+def test_a_pass_of_lloyd(shape):
+    n, g, K, d, _ = shape
+    heads, (keys, _, _), _ = ema_start(n, g, K, d)
+    ours, theirs = accumulate.assign_sums(heads, keys), plain_accumulate.assign_sums(heads, keys)
+    assert torch.equal(ours[0], theirs[0])
+    assert torch.equal(ours[1], theirs[1])
+    torch.testing.assert_close(ours[2], theirs[2])
+    torch.testing.assert_close(ours[3], theirs[3])
+
+
+def test_ema_in_pieces_is_ema_at_once():
+    heads, whole, orders = ema_start(40, 2, 23, 3)
+    pieces = [tensor.clone() for tensor in whole]
+    accumulate.ema(heads, *whole, orders, 16, 0.8, 0.2, 1)
+    for epoch in range(3):  # three batches each, the last one of eight rows
+        accumulate.ema(heads, *pieces, orders[epoch], 16, 0.8, 0.2, 1, 0, 3 * epoch)
+    for mine, expected in zip(pieces, whole, strict=True):
+        torch.testing.assert_close(mine, expected)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("shape", DESCEND_SHAPES)
+def test_descend(shape, smoothing):
+    n, C, K, Y, size = shape
+    values, codes, y, orders = descend_start(n, C, K, Y)
+    expected = values.clone()
+    lr = 0.7 * C  # large enough for every column to move
+    descend.descend(values, codes, y, orders, size, lr, smoothing)
+    plain_descend.descend(expected, codes, y, orders, size, lr, smoothing)
+    torch.testing.assert_close(values, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.usefixtures("deterministic")
+@pytest.mark.parametrize("shape", DESCEND_SHAPES)
+def test_descend_in_a_fixed_order(shape):
+    n, C, K, Y, size = shape
+    values, codes, y, orders = descend_start(n, C, K, Y, epochs=1)
+    expected, again = values.clone(), values.clone()
+    descend.descend(values, codes, y, orders, size, 0.7 * C, 0.1)
+    descend.descend(again, codes, y, orders, size, 0.7 * C, 0.1)
+    plain_descend.descend(expected, codes, y, orders, size, 0.7 * C, 0.1)
+    torch.testing.assert_close(values, expected, rtol=1e-5, atol=1e-5)
+    assert torch.equal(values, again)
+
+
+@needs_gpu
+@pytest.mark.usefixtures("deterministic")
+def test_the_fixed_order_gives_the_same_bits_on_many_programs():
+    values, codes, y, orders = descend_start(2000, 64, 50, 10, epochs=5)
+    results = [values.clone() for _ in range(3)]
+    for result in results:
+        descend.descend(result, codes, y, orders, 256, 0.3, 0.1)
+    assert torch.equal(results[0], results[1])
+    assert torch.equal(results[0], results[2])
+
+
+@pytest.mark.parametrize("fixed", [True, False])
+def test_runs_side_by_side_are_runs_alone(fixed, request):
+    if fixed:
+        request.getfixturevalue("deterministic")
+    values, codes, y, orders = (
+        torch.stack(parts)
+        for parts in zip(*(descend_start(21, 5, 4, 3, seed=i) for i in range(3)), strict=True)
+    )
+    alone = values.clone()
+    descend.descend(values, codes, y, orders, 8, 2.0, 0.1)
+    for i in range(3):
+        plain_descend.descend(alone[i], codes[i], y[i], orders[i], 8, 2.0, 0.1)
+    torch.testing.assert_close(values, alone, rtol=1e-5, atol=1e-5)
+
+
+def test_sixteen_bit_codes():
+    values, codes, y, orders = descend_start(21, 5, 4, 3)
+    expected = values.clone()
+    descend.descend(values, codes.to(torch.uint16), y, orders, 8, 2.0, 0.1)
+    plain_descend.descend(expected, codes, y, orders, 8, 2.0, 0.1)
+    torch.testing.assert_close(values, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_values_that_were_not_read_stay_bit_for_bit():
+    values, codes, y, orders = descend_start(20, 5, 30, 10)
+    values[0, 29] = torch.nan  # would spread if it were read
+    codes[:, 0] %= 29
+    before = values.clone()
+    descend.descend(values, codes, y, orders, 8, 0.3, 0.1)
+    read = torch.zeros(5, 30, dtype=torch.bool, device=DEVICE)
+    read[torch.arange(5, device=DEVICE), codes.long()] = True
+    assert torch.equal(values[~read].nan_to_num(), before[~read].nan_to_num())
+    assert (values[read] != before[read]).any(dim=1).all()

@@ -1,0 +1,179 @@
+"""The benchmarks do the same work for every contender, refuse wrong kernels, and leave records."""
+
+import json
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from dkvb.kernels.descend import descend
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # benchmarks is no part of the package
+main = import_module("benchmarks.__main__").main
+checks, contenders, gpu, growth, memory, peak, problem = (
+    import_module(f"benchmarks.{name}")
+    for name in ("checks", "contenders", "gpu", "growth", "memory", "peak", "problem")
+)
+
+PEER = pytest.param(
+    contenders.Peer,
+    marks=pytest.mark.skipif(
+        find_spec(contenders.PEER) is None,
+        reason="the package on PyPI is not installed; `make bench` installs it",
+    ),
+)
+LINUX = pytest.mark.skipif(not peak.STATUS.exists(), reason="memory is measured on Linux only")
+
+
+@pytest.fixture
+def tiny():
+    return problem.make_problem(problem.TINY)
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def run_cpu(out):
+    options = ["--sizes", "tiny", "--repeats", "1", "--no-memory", "--out", str(out)]
+    return main(["cpu", *options])
+
+
+def test_every_operation_and_contender_leaves_a_json_line(tmp_path, capsys):
+    out = tmp_path / "new" / "results.jsonl"
+    assert run_cpu(out) == 0
+    rows = lines(out)
+    names = [kind.name for kind in contenders.contenders()]
+    assert [(row["op"], row["contender"]) for row in rows] == [
+        (op, name) for op in contenders.OPERATIONS for name in names
+    ]
+    for row in rows:
+        assert row["seconds"] > 0
+        assert row["ratio"] > 0
+        assert (row["ratio"] == 1) or row["contender"] != "dkvb"
+        assert {"size", "peak_bytes", "versions", "cpu", "threads", "load"} <= row.keys()
+    assert "refused" not in capsys.readouterr().out
+    run_cpu(out)
+    assert len(lines(out)) == 2 * len(rows)
+
+
+def wrong_codes(monkeypatch):
+    right = contenders.Ours.nearest
+    monkeypatch.setattr(contenders.Ours, "nearest", lambda self: (right(self).int() + 1) % 32)
+    return {"nearest", "20-epochs"}
+
+
+def wrong_values(monkeypatch):
+    right = checks.descend
+
+    def wrong(values, *arguments):
+        right(values, *arguments)
+        if arguments[-1] is None:
+            values[1, 2] += 1
+
+    monkeypatch.setattr(checks, "descend", wrong)
+    return {"sgd-step", "20-epochs"}
+
+
+def wrong_keys(monkeypatch):
+    right = checks.ema
+
+    def wrong(heads, keys, *arguments, backend, **options):
+        right(heads, keys, *arguments, backend=backend, **options)
+        if backend is None:
+            keys[0, 3] += 1
+
+    monkeypatch.setattr(checks, "ema", wrong)
+    return {"key-init"}
+
+
+@pytest.mark.parametrize("break_it", [wrong_codes, wrong_values, wrong_keys])
+def test_a_wrong_kernel_has_no_speed(break_it, tmp_path, monkeypatch, capsys):
+    expected = break_it(monkeypatch)
+    assert run_cpu(tmp_path / "results.jsonl") == 1
+    rows = lines(tmp_path / "results.jsonl")
+    refused = {row["op"] for row in rows if row["contender"] == "dkvb" and row["seconds"] is None}
+    assert refused == expected
+    assert {row["op"] for row in rows if row["ratio"] is None} == expected
+    assert "refused" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("kind", [contenders.Plain, PEER])
+def test_contenders_do_the_same_work(kind, tiny):
+    size, other = tiny.size, kind(tiny)
+    codes = contenders.Ours(tiny).nearest().int()
+    assert torch.equal(other.nearest(), codes.long())
+    values = torch.zeros(size.n_codebooks, size.n_pairs, size.n_classes)
+    order = torch.arange(size.batch).expand(3, -1)  # three times the same batch
+    rate, smoothing = problem.LEARNING_RATE, problem.SMOOTHING
+    descend(values, codes, tiny.y[: size.batch], order, size.batch, rate, smoothing)
+    for _ in range(3):
+        other.sgd_step()
+    theirs = (other.model if kind is contenders.Peer else other).values.detach()
+    torch.testing.assert_close(theirs, values, rtol=1e-4, atol=1e-8)
+    other.key_init()
+
+
+@LINUX
+def test_peak_memory_of_an_operation():
+    assert 0 < peak.peak_bytes("dkvb", "nearest", "tiny") < 100e6
+
+
+def test_stages_are_those_of_the_paper():
+    y = torch.arange(10).repeat(3)
+    stages = gpu._stages(1, y, gpu.Settings())
+    assert [sorted(set(y[rows].tolist())) for rows in stages] == [
+        sorted(pair) for pair in ([6, 8], [9, 7], [5, 3], [0, 4], [1, 2])
+    ]
+    assert sorted(torch.cat(stages).tolist()) == list(range(30))
+
+
+def test_the_experiment_runs_small_without_a_card(tmp_path, rng):
+    centres = 4 * rng.normal(size=(4, 12))
+    files = []
+    for name, n in (("train", 40), ("test", 12), ("keys", 40)):
+        y = np.arange(4 * n) % 4
+        x = (centres[y] + rng.normal(size=(4 * n, 12))).astype(np.float32)
+        files.append(tmp_path / f"{name}.npz")
+        np.savez(files[-1], x=x, y=np.array(["a", "b", "c", "d"])[y])
+    settings = gpu.Settings(
+        "cpu", seeds=(1, 2), n_codebooks=8, n_pairs=16, key_dim=3, key_epochs=2, epochs=30, batch=16
+    )
+    assert gpu.run(settings, *files, tmp_path / "results.jsonl", quick=False) == 0
+    rows = {row["op"]: row for row in lines(tmp_path / "results.jsonl")}
+    assert rows["class-incremental"]["steps"] == 2 * 30 * 5  # stages, epochs, batches of 80 rows
+    assert rows["class-incremental × 2"]["steps"] == 2 * 2 * 30 * 5
+    assert rows["iid × 2"]["steps"] == 2 * 30 * 10
+    accuracies = rows["class-incremental × 2"]["accuracies"] + rows["iid × 2"]["accuracies"]
+    assert len(accuracies) == 4
+    assert min(accuracies) > 0.7
+    assert rows["class-incremental"]["accuracies"] == accuracies[:1]
+    assert 0 <= rows["snapping"]["decided_again"] < 0.1
+    assert all(row["seconds"] > 0 for row in rows.values())
+
+
+def test_growth_leaves_factors_and_a_plot(tmp_path):
+    base = problem.TINY
+    plot = tmp_path / "plots" / "growth.png"
+    growth.run(tmp_path / "results.jsonl", plot, at_least=0.0, base=base, repeats=1)
+    rows = lines(tmp_path / "results.jsonl")
+    axes = [(row["op"], row["axis"]) for row in rows]
+    assert ("SGD", "classes") in axes
+    assert len(axes) == 10
+    assert all(len(row["factors"]) == 2 and len(row["seconds"]) == 3 for row in rows)
+    assert plot.read_bytes()[:4] == b"\x89PNG"
+
+
+@LINUX
+def test_a_memory_map_is_snapped_into_another(tmp_path):
+    out = tmp_path / "results.jsonl"
+    options = ["--rows", "500", "--sizes", "tiny", "--folder", str(tmp_path), "--out", str(out)]
+    assert main(["memory", *options]) == 0
+    (row,) = lines(out)
+    assert row["rows"] == 500
+    assert row["import_bytes"] <= row["peak_bytes"] < memory.LIMIT
+    assert list(tmp_path.iterdir()) == [out]
