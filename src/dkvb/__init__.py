@@ -23,7 +23,9 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     """Import on first use: `import dkvb` stays quick."""
     if name not in _HOMES:
-        raise AttributeError(f"module 'dkvb' has no attribute {name!r}; it has {', '.join(__all__)}")
+        raise AttributeError(
+            f"module 'dkvb' has no attribute {name!r}; it has {', '.join(__all__)}"
+        )
     return getattr(import_module(_HOMES[name]), name)
 
 

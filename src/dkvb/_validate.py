@@ -1,4 +1,7 @@
-"""Checks on what users pass in; each error names the argument, what was expected, what came and the remedy."""
+"""Checks on what users pass in.
+
+Each error names the argument, what was expected, what came, and the remedy.
+"""
 
 from __future__ import annotations
 
@@ -39,8 +42,11 @@ def real(
     low_open: bool = False,
 ) -> float:
     """Return `value` as a float if it is a finite number in [low, high], or (low, high]."""
-    inside = isinstance(value, Real) and not isinstance(value, bool) and low <= value <= high
-    if not inside or (low_open and value == low) or not np.isfinite(float(value)):
+    number = (
+        float("nan") if isinstance(value, bool) or not isinstance(value, Real) else float(value)
+    )
+    inside = low <= number <= high and not (low_open and number == low)
+    if not inside or not np.isfinite(number):
         bracket = "(" if low_open else "["
         raise ValueError(f"{name}: expected a number in {bracket}{low:g}, {high:g}]; got {value!r}")
     return float(value)
@@ -54,13 +60,14 @@ def seed(name: str, value: Any) -> int:
         return int(value.randint(np.iinfo(np.int32).max))
     if isinstance(value, bool) or not isinstance(value, Integral) or value < 0:
         raise ValueError(
-            f"{name}: expected a whole number of at least 0, None or a numpy RandomState; got {value!r}"
+            f"{name}: expected a whole number of at least 0, None or a numpy RandomState; "
+            f"got {value!r}"
         )
     return int(value)
 
 
 def rows(X: Any, name: str = "X", width: int | None = None) -> Any:
-    """Check that `X` is an array of rows without reading it: (n, m), n and m at least 1, real numbers.
+    """Check, without reading it, that `X` is an array of rows: (n, m), neither 0, of real numbers.
 
     Lists become arrays; arrays, memory maps and tensors come back as they are.
     """
@@ -73,7 +80,9 @@ def rows(X: Any, name: str = "X", width: int | None = None) -> Any:
             ) from None
     if X.ndim != 2:
         hint = "; reshape a single row with X[None, :]" if X.ndim == 1 else ""
-        raise ValueError(f"{name}: expected a 2-d array (rows, width); got shape {tuple(X.shape)}{hint}")
+        raise ValueError(
+            f"{name}: expected a 2-d array (rows, width); got shape {tuple(X.shape)}{hint}"
+        )
     if X.shape[0] == 0 or X.shape[1] == 0:
         raise ValueError(
             f"{name}: expected at least one row and one column; got shape {tuple(X.shape)}"

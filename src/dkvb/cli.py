@@ -172,9 +172,9 @@ def reproduce(
         _validate.one_of("NAME", name, EXPERIMENTS)
         wanted_seeds = _parse_seeds(seeds)
         folder = _make_folder(out or Path("results") / name)
-    experiment = import_module(f"dkvb.paper.{name.replace('-', '_')}")
+    module = import_module(f"dkvb.paper.{name.replace('-', '_')}")
     with _short_warnings():
-        summary = experiment.run(list(wanted_seeds), folder, _show_progress(quiet))
+        summary = module.run(list(wanted_seeds), folder, _show_progress(quiet))
     if not quiet:
         _show(summary, as_json, name)
         if not as_json:

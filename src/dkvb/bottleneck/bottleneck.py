@@ -22,7 +22,7 @@ POOLS = ("before", "after")
 
 
 class KeyValueBottleneck(nn.Module):
-    """Snap embeddings to frozen keys, fetch the paired values, decode: embeddings (n, m) → (n, outputs).
+    """Snap to frozen keys, fetch the paired values, decode: embeddings (n, m) → (n, outputs).
 
     Autograd reaches values and decoder. Keys and projection are buffers that no optimiser sees,
     unless `gradient` is `"straight-through"` or `"gumbel"` (nearest key, or a key sampled by
@@ -79,7 +79,9 @@ class KeyValueBottleneck(nn.Module):
             "usage", torch.zeros(keys.keys.shape[:2], dtype=torch.int64, device=keys.device)
         )
         shape = (keys.n_codebooks, keys.n_pairs, value_dim)
-        self.values = nn.Parameter(start_values(*shape, start=value_start, seed=seed).to(keys.device))
+        self.values = nn.Parameter(
+            start_values(*shape, start=value_start, seed=seed).to(keys.device)
+        )
         self.decoder = make_decoder(
             decoder,
             n_codebooks=keys.n_codebooks,
@@ -121,7 +123,9 @@ class KeyValueBottleneck(nn.Module):
                 state,
                 aliases,
                 Keys(
-                    Conditioning(centre, components, s.conditioning.power, s.conditioning.normalise),
+                    Conditioning(
+                        centre, components, s.conditioning.power, s.conditioning.normalise
+                    ),
                     Projection(p.kind, p.n_codebooks, p.key_dim, p.width, projection),
                     keys,
                     s.spread.to(keys.device),
@@ -147,7 +151,7 @@ class KeyValueBottleneck(nn.Module):
         return self.forward_codes(codes.unflatten(0, (-1, positions)))
 
     def forward_codes(self, codes: Tensor) -> Tensor:
-        """Codes (n, C), or (n, positions, C), to outputs: what to call when rows were snapped once."""
+        """Codes (n, C), or (n, positions, C), to outputs: for rows that were snapped before."""
         if codes.ndim not in (2, 3) or codes.shape[-1] != self.values.shape[0]:
             raise ValueError(
                 f"codes: expected (n, {self.values.shape[0]}) or (n, positions, "
@@ -177,7 +181,12 @@ class KeyValueBottleneck(nn.Module):
         for book in range(self.keys.shape[0]):
             # Recomputed in the backward pass, so that no n × C × K tensor is ever kept.
             value, code = checkpoint(
-                self._estimated_book, heads[:, book], codes[:, book], book, draw, use_reentrant=False
+                self._estimated_book,
+                heads[:, book],
+                codes[:, book],
+                book,
+                draw,
+                use_reentrant=False,
             )
             fetched.append(value)
             chosen.append(code)

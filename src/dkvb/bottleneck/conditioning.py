@@ -1,4 +1,4 @@
-"""From an encoder's embeddings to rows that suit L2 distances: fitted without labels, then frozen."""
+"""From embeddings to rows that suit L2 distances: fitted without labels, then frozen."""
 
 from __future__ import annotations
 

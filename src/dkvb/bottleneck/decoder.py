@@ -27,8 +27,8 @@ def make_decoder(
     hidden: int = 128,
     seed: int = 0,
 ) -> nn.Module:
-    """`"mean"`, `"linear"` and `"mlp"` over the concatenated values, or any module from (n, C, d_value)
-    to (n, outputs)."""
+    """`"mean"`, `"linear"` and `"mlp"` over the concatenated values, or any module of your own from
+    (n, C, d_value) to (n, outputs)."""
     if isinstance(decoder, nn.Module):
         return decoder
     one_of("decoder", decoder, DECODERS)

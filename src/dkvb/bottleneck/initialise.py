@@ -68,8 +68,8 @@ def fit_keys(
     X is an array (n, m), a spatial map (n, h, w, m) whose positions are snapped one by one, or an
     iterable of such batches that can be iterated `epochs` times. `method` is `"ema"` (moving
     averages, appendix C of the paper; expired keys start afresh), `"ema-reference"` (expired keys
-    keep their old averages, as in the paper's own code, for comparison), `"lloyd"` (k-means, `epochs`
-    passes) or `"sample"` (random rows). One row in ten is held out to measure the keys.
+    keep their old averages, as in the paper's own code, for comparison), `"lloyd"` (k-means in
+    `epochs` passes) or `"sample"` (random rows). One row in ten is held out to measure the keys.
     `conditioning` prepares embeddings for L2 distances, see `fit_conditioning`; the paper's is
     `"centre"`, which changes none.
 
@@ -176,22 +176,19 @@ def _unit(rows: Tensor) -> float:
 
 
 def _ema(passes: Passes, recipe: Recipe, first_book: int, bar: Any) -> Tensor:
-    """Exponential moving averages of the heads that attach to each key (appendix C of the paper)."""
+    """Moving averages of the heads that attach to each key (appendix C of the paper)."""
     threshold = EXPIRY_SHARE * recipe.batch_rows / recipe.n_pairs
-    keys = counts = sums = None
+    state: tuple[Tensor, Tensor, Tensor] | None = None  # keys, counts, sums
     step = 0
     for epoch in range(recipe.epochs):
         for heads in next(passes):
             order = epoch_order(len(heads), recipe.seed, epoch, heads.device)
-            if keys is None:
+            if state is None:
                 keys = _draw(heads[order[: recipe.batch_rows]], recipe, first_book)
-                counts = torch.ones(keys.shape[:2], device=keys.device)
-                sums = keys.clone()
+                state = (keys, torch.ones(keys.shape[:2], device=keys.device), keys.clone())
             accumulate.ema(
                 heads,
-                keys,
-                counts,
-                sums,
+                *state,
                 order,
                 batch_size=recipe.batch_rows,
                 decay=recipe.decay,
@@ -203,8 +200,8 @@ def _ema(passes: Passes, recipe: Recipe, first_book: int, bar: Any) -> Tensor:
             )
             step += -(-len(heads) // recipe.batch_rows)
         bar.update()
-    assert keys is not None
-    return keys
+    assert state is not None
+    return state[0]
 
 
 def _lloyd(passes: Passes, recipe: Recipe, first_book: int, bar: Any) -> Tensor:
@@ -243,7 +240,7 @@ def _sample(passes: Passes, recipe: Recipe, first_book: int, bar: Any) -> Tensor
 
 
 def _draw(heads: Tensor, recipe: Recipe, first_book: int) -> Tensor:
-    """Heads (n, g, d) as keys (g, K, d): distinct rows at random, repeated only once all are taken."""
+    """Heads (n, g, d) at random as keys (g, K, d): repeated only once all are taken."""
     n, group, _ = heads.shape
     book = torch.arange(group, device=heads.device)[:, None]
     row = torch.arange(n, device=heads.device)

@@ -121,7 +121,7 @@ class Keys:
         return build_index(self.keys, self.first_of_equals)
 
     def heads(self, X: Any) -> Tensor:
-        """The heads of embeddings (n, m): (n, C, d) float64, all at once; see `snap` for many rows."""
+        """The heads of embeddings (n, m), all at once: (n, C, d) float64."""
         X = _validate.as_float32(_validate.rows(X, width=self.width)).to(self.device)
         return self.projection(self.conditioning(X))
 
@@ -164,7 +164,9 @@ class Keys:
         X = _validate.rows(X, width=self.width)
         out = torch.empty(codes.index.shape, dtype=torch.float64, device=self.device)
         books = torch.arange(self.n_codebooks, device=self.device)[:, None]
-        for part, x in _validate.chunks(X, self._chunk_rows(codes.index.shape[2]), "X", self.device):
+        for part, x in _validate.chunks(
+            X, self._chunk_rows(codes.index.shape[2]), "X", self.device
+        ):
             heads = self.projection(self.conditioning(x))
             keys = self.keys[books, codes.index[part].long()]  # (r, C, top, d)
             flat = squared_distances(heads.flatten(0, 1), keys.flatten(0, 1))
@@ -172,7 +174,7 @@ class Keys:
         return out
 
     def exact_codes(self, x: Tensor, books: Tensor, allowed: Tensor, top: int = 1) -> Tensor:
-        """The canonical codes (r, top) of one codebook a row: x (r, m), books (r,), allowed (C, K)."""
+        """The canonical codes (r, top), one codebook a row: x (r, m), books (r,)."""
         largest = max(self.n_pairs, self.projection.width) * self.key_dim
         step = max(1, self._chunk_elements // largest)
         parts = [torch.empty((0, top), dtype=torch.int32, device=self.device)]
@@ -205,7 +207,7 @@ class Keys:
     def _search(
         self, X: Any, index: KeyIndex, allowed: Tensor, top: int
     ) -> Iterator[tuple[slice, Tensor, int]]:
-        """Canonical codes chunk by chunk: (slice, codes (r, C, top), how many were decided again)."""
+        """Canonical codes by chunks: (slice, codes (r, C, top), how many were decided again)."""
         for part, x in _validate.chunks(X, self._chunk_rows(1), "X", self.device):
             rows = self.conditioning(x)
             heads = self.projection(rows)
@@ -234,9 +236,7 @@ class Keys:
         ]
         return torch.cat([codes for codes, _ in parts]), torch.cat([sure for _, sure in parts])
 
-    def _restricted(
-        self, active: Tensor | None, backend: str | None
-    ) -> tuple[KeyIndex, Tensor]:
+    def _restricted(self, active: Tensor | None, backend: str | None) -> tuple[KeyIndex, Tensor]:
         if active is None:
             index = self._index if backend is None else None
             allowed = self.first_of_equals
@@ -249,7 +249,9 @@ class Keys:
             )
         if not bool(active.any(dim=1).all()):
             book = int(torch.nonzero(~active.any(dim=1))[0, 0])
-            raise ValueError(f"active: expected at least one key a codebook; codebook {book} has none")
+            raise ValueError(
+                f"active: expected at least one key a codebook; codebook {book} has none"
+            )
         allowed = first_of_equals(self.keys, active.to(self.device))
         return build_index(self.keys, allowed, backend), allowed
 

@@ -33,7 +33,7 @@ class Projection:
     @cached_property
     def _norms(self) -> Tensor:
         assert self.matrices is not None
-        return self.matrices.norm(dim=(1, 2)).double()  # (C,)
+        return self.matrices.flatten(1).double().square().sum(dim=1).sqrt()  # (C,)
 
     def __call__(self, rows: Tensor, books: slice = slice(None)) -> Tensor:
         """Rows (n, p) float64 → heads (n, C, d) float64, of the codebooks in `books` only."""
@@ -71,7 +71,7 @@ class Projection:
 def make_projection(
     kind: str, width: int, *, n_codebooks: int, key_dim: int | None, seed: int
 ) -> Projection:
-    """A projection for rows of `width`; `key_dim` is needed for gaussian and follows for the others.
+    """A projection for rows of `width`; `key_dim` is needed for gaussian and follows otherwise.
 
     Gaussian matrices have columns of unit length, as in the paper's experiments.
     """
@@ -80,9 +80,7 @@ def make_projection(
         if key_dim is None:
             raise ValueError("key_dim: expected a whole number for projection='gaussian'; got None")
         generator = torch.Generator().manual_seed(seed)
-        normal = torch.randn(
-            n_codebooks, width, key_dim, dtype=torch.float64, generator=generator
-        )
+        normal = torch.randn(n_codebooks, width, key_dim, dtype=torch.float64, generator=generator)
         matrices = (normal / normal.norm(dim=1, keepdim=True)).float()
         return Projection(kind, n_codebooks, key_dim, width, matrices)
     if kind == "partition" and width % n_codebooks:

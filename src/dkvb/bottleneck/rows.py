@@ -17,7 +17,10 @@ from dkvb.kernels.hashing import content_hash
 HELD_OUT_EVERY = 10  # one row in ten, picked by its content, measures the keys and fits none
 HELD_OUT_MOST = 2000
 CHUNK_ROWS = 2048
-GROUP_BYTES = {"cpu": 1 << 26, "cuda": 1 << 32}  # heads of a group of codebooks, kept for all epochs
+GROUP_BYTES = {
+    "cpu": 1 << 26,
+    "cuda": 1 << 32,
+}  # heads of a group of codebooks, kept for all epochs
 
 
 class Rows(Protocol):
@@ -34,8 +37,8 @@ class Rows(Protocol):
 
 
 def rows_of(X: Any, *, at_least: int, passes: int, batch_size: int, device: torch.device) -> Rows:
-    """Wrap an array (n, m) or (n, h, w, m), or an iterable of such batches, which pass in batches of
-    `batch_size` whatever their own size."""
+    """Wrap an array (n, m) or (n, h, w, m), or an iterable of such batches, which pass in batches
+    of `batch_size` whatever their own size."""
     if hasattr(X, "shape") or (isinstance(X, list) and X and np.ndim(X[0]) == 1):
         return _ArrayRows(X, device)
     if not hasattr(X, "__iter__"):
@@ -87,9 +90,8 @@ class _ArrayRows:
     def held_out(self) -> Tensor:
         chosen = self._held if bool(self._held.any()) else ~self._held
         rows = torch.nonzero(chosen)[:HELD_OUT_MOST, 0]
-        if not isinstance(self._X, Tensor):
-            rows = rows.cpu().numpy()
-        return _validate.as_float32(self._X[rows]).to(self._device)
+        picked = self._X[rows] if isinstance(self._X, Tensor) else self._X[rows.cpu().numpy()]
+        return _validate.as_float32(picked).to(self._device)
 
     def groups(self, n_codebooks: int, key_dim: int) -> list[slice]:
         budget = GROUP_BYTES.get(self._device.type, GROUP_BYTES["cpu"])

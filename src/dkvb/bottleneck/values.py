@@ -40,10 +40,8 @@ def fetch(values: Tensor, codes: Tensor) -> Tensor:
 
 
 def mean_of_fetched(values: Tensor, codes: Tensor) -> Tensor:
-    """`fetch(values, codes).mean(1)` without the (n, C, d_value) tensor in between: (n, d_value)."""
-    return embedding_bag(
-        flat_codes(codes, values.shape[1]), values.flatten(0, 1), mode="mean"
-    )
+    """`fetch(values, codes).mean(1)` without the tensor in between: (n, d_value)."""
+    return embedding_bag(flat_codes(codes, values.shape[1]), values.flatten(0, 1), mode="mean")
 
 
 def count_usage(usage: Tensor, codes: Tensor) -> None:

@@ -116,7 +116,7 @@ class Rule(ABC):
 
 
 class HardRule(Rule):
-    """Rules that read one pair a codebook; predictions search all keys, or those selected so far."""
+    """Rules that read one pair a codebook, among all keys or among those selected so far."""
 
     SEARCH: ClassVar[str]  # unless the classifier says otherwise
     _found: tuple[Any, Keys, Tensor] | None = None

@@ -39,7 +39,7 @@ def choose(device: torch.device | str, backend: str | None = None) -> str:
     one_of("backend", backend, BACKENDS)
     if backend == "cpu" and (kind != "cpu" or not _installed("numba")):
         raise ValueError(
-            f"backend: 'cpu' needs tensors on the CPU and the package numba; got tensors on {kind!r}, "
+            f"backend: 'cpu' needs tensors on the CPU and the package numba; got {kind!r} tensors, "
             f"numba {'installed' if _installed('numba') else 'missing'}; use backend=None"
         )
     return backend

@@ -31,7 +31,7 @@ def _mix(z: Tensor) -> Tensor:
 
 
 def bits(seed: int, a: int | Tensor, b: int | Tensor, c: int | Tensor) -> Tensor:
-    """63 random bits as a non-negative int64, a function of the seed and three counters (broadcast).
+    """63 random bits as a non-negative int64: a function of the seed and three counters.
 
     >>> bits(0, 1, 2, torch.arange(3)).shape
     torch.Size([3])
@@ -45,7 +45,7 @@ def bits(seed: int, a: int | Tensor, b: int | Tensor, c: int | Tensor) -> Tensor
 
 
 def scalar_bits(seed: Any, a: Any, b: Any, c: Any) -> Any:
-    """`bits` for one set of counters, written so that numba can compile it (uint64 in, int64 out)."""
+    """`bits` for one set of counters, in a form that numba can compile."""
     golden = np.uint64(_GOLDEN)
     state = np.uint64(seed) + golden
     for step in range(4):

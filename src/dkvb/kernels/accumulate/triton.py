@@ -274,7 +274,7 @@ def _expire(
         key = first + tl.arange(0, KEYS)
         place = book.to(tl.int64) * K + key
         N = tl.load(counts + place, mask=key < K, other=float("inf"))
-        taken = N < threshold
+        taken = threshold > N
         turn = key
         if RESET:
             expired = taken.to(tl.int32)

@@ -34,9 +34,7 @@ def descend(
 ) -> None:
     """In place on values (C, K, Y), or (runs, C, K, Y) with a leading dimension everywhere."""
     if values.ndim == 3:
-        descend(
-            values[None], codes[None], y[None], orders[None], batch_size, lr, smoothing
-        )
+        descend(values[None], codes[None], y[None], orders[None], batch_size, lr, smoothing)
         return
     runs, C, K, Y = values.shape
     epochs, n = orders.shape[1:]

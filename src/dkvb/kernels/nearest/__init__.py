@@ -43,7 +43,9 @@ class KeyIndex:
     layout: Any
 
 
-def build_index(keys: Tensor, allowed: Tensor | None = None, backend: str | None = None) -> KeyIndex:
+def build_index(
+    keys: Tensor, allowed: Tensor | None = None, backend: str | None = None
+) -> KeyIndex:
     """Lay out keys (C, K, d) for searching those that are `allowed` (C, K)."""
     backend = choose(keys.device, backend)
     norms = keys.double().norm(dim=2)
@@ -63,7 +65,7 @@ def build_index(keys: Tensor, allowed: Tensor | None = None, backend: str | None
 def search(
     index: KeyIndex, heads: Tensor, top: int = 1, error: Tensor | float = 0.0
 ) -> tuple[Tensor, Tensor]:
-    """The `top` nearest keys of heads (n, C, d) float64: codes (n, C, top) int32, unsure (n, C) bool.
+    """The `top` nearest keys of heads (n, C, d) float64: codes (n, C, top), unsure (n, C) bool.
 
     The bound has three parts. A score is a sum of d + 1 terms of rounded factors, each term at most
     ‖h‖·reach + reach²/2, and two scores are compared. The canonical decision rounds too, in

@@ -54,7 +54,7 @@ def prepare(keys: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
 def search(
     heads: Tensor, prepared: tuple[Tensor, Tensor], tolerance: Tensor, top: int = 1
 ) -> tuple[Tensor, Tensor]:
-    """The `top` lowest scores ½‖k‖² − h·k: codes (n, C, top) int32, and where that is unsure (n, C).
+    """The `top` lowest scores ½‖k‖² − h·k: codes (n, C, top), and where that is unsure (n, C).
 
     Unsure means that two scores next to each other, up to the one after the last returned, differ
     by no more than `tolerance` (n, C).

@@ -37,7 +37,7 @@ class Prepared:
 
 def padded_dim(d: int) -> int:
     """The key dimension that tensor cores multiply: a power of two, 16 at least."""
-    return max(16, triton.next_power_of_2(d))
+    return max(16, int(triton.next_power_of_2(d)))
 
 
 def prepare(keys: Tensor, bias: Tensor) -> Prepared:
