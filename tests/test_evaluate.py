@@ -363,3 +363,15 @@ def test_summary_keeps_streams_and_classifiers_apart(record):
     records = [record, changed(record, stream="iid"), changed(record, classifier="b:k=1")]
     assert list(summarise(records)) == ["a (B0-Inc2)", "a (iid)", "b:k=1 (B0-Inc2)"]
     assert list(summarise([records[0], records[2]])) == ["a", "b:k=1"]
+
+
+def test_at_the_end_the_final_accuracy_is_the_same_and_nothing_else_is_claimed(blobs):
+    train, test = blobs
+    stream = class_incremental(train[1], 2, seed=3)
+    full = evaluate(Remembering, stream, train, test)
+    brief = evaluate(Remembering, stream, train, test, at_end=True)
+    assert brief.metrics["final_accuracy"] == full.metrics["final_accuracy"]
+    assert len(brief.curve) == 1
+    assert brief.metrics["forgetting"] is None
+    assert brief.metrics["average_incremental_accuracy"] is None
+    assert brief.accuracy_matrix[-1] == full.accuracy_matrix[-1]

@@ -100,6 +100,9 @@ def evaluate(
     evaluate_every: Annotated[
         int | None, typer.Option(help="Test each so many epochs too, not only after each stage.")
     ] = None,
+    at_end: Annotated[
+        bool, typer.Option("--at-end", help="Test only after the last stage: faster.")
+    ] = False,
     device: Annotated[Device, typer.Option(help="Where to compute.")] = Device.cpu,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -116,6 +119,7 @@ def evaluate(
             classes_per_stage=classes_per_stage,
             epochs=epochs,
             evaluate_every=evaluate_every,
+            at_end=at_end,
             device=_available(device),
         )
         x, y = read_labelled(train, "--train")

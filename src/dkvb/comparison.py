@@ -68,6 +68,7 @@ class Comparison:
     classes_per_stage: int = 2
     epochs: int | None = None
     evaluate_every: int | None = None
+    at_end: bool = False
     device: str = "cpu"
 
     def __post_init__(self) -> None:
@@ -105,6 +106,7 @@ class Comparison:
                         data.train,
                         data.test,
                         evaluate_every=self.evaluate_every,
+                        at_end=self.at_end,
                         progress=progress,
                         name=spec.text,
                         seed=seed,

@@ -30,6 +30,7 @@ def evaluate(
     test: tuple[Any, npt.ArrayLike],
     *,
     evaluate_every: int | None = None,
+    at_end: bool = False,
     progress: bool = False,
     name: str | None = None,
     seed: int | None = None,
@@ -42,7 +43,9 @@ def evaluate(
     `evaluate_every` a classifier that has `epochs` is tested each so many epochs too, unless it
     says that it `learns_in_epochs` = False, and would learn its rows twice in two calls. What a
     classifier can `prepare` from embeddings alone is computed once. The record's forward
-    transfer is against chance.
+    transfer is against chance. With `at_end` nothing is tested before the last stage is over, which
+    is much faster for classifiers that solve an equation when asked; then the record has the final
+    accuracy, but no forgetting, transfer or average over stages.
     """
     (X_train, y_train), (X_test, y_test) = _checked("train", train), _checked("test", test)
     if max(stage.rows.max() for stage in stream) >= len(y_train):
@@ -70,11 +73,14 @@ def evaluate(
         for number, stage in enumerate(stream):
             X_stage, y_stage = X_train[stage.rows], y_train[stage.rows]
             sample = _spread(len(stage), len(y_test))
+            untested = at_end and number + 1 < len(stream)
             for epochs, epochs_done in pieces:
                 if epochs is not None:
                     classifier.set_params(epochs=epochs)
                 with clock.measure("learn"):
                     classifier.partial_fit(X_stage, y_stage, classes=classes)
+                if untested:
+                    continue
                 with clock.measure("predict"):
                     predicted, scores = _predict(classifier, X_test, classes)
                 per_class = metrics.per_class_accuracy(y_test, predicted, classes)  # (Y,)
@@ -88,7 +94,7 @@ def evaluate(
                 )
                 curve.append(point)
                 bar.set_postfix(accuracy=point.accuracy)
-            after_stage.append(curve[-1].per_class)
+            after_stage.append([None] * len(classes) if untested else curve[-1].per_class)
             bar.update()
 
     per_stage = np.array(after_stage, dtype=np.float64)  # (T, Y), None becomes NaN
@@ -109,7 +115,9 @@ def evaluate(
         accuracy_matrix=[[_plain(value) for value in row] for row in matrix],
         metrics={
             "final_accuracy": curve[-1].accuracy,
-            **_stream_metrics(matrix, [len(c) for c in columns], chance=1 / len(classes)),
+            **_stream_metrics(
+                matrix, [len(c) for c in columns], chance=1 / len(classes), known=not at_end
+            ),
             "top5_accuracy": _top5(y_test, scores, classes),
             "test_loss": curve[-1].test_loss,
         },
@@ -195,14 +203,16 @@ def _top5(y: Array, scores: Array | None, classes: Array) -> Number:
     return None if scores is None else _plain(metrics.top_k_accuracy(y, scores, classes, k=5))
 
 
-def _stream_metrics(matrix: Array, sizes: list[int], chance: float) -> dict[str, Number]:
+def _stream_metrics(
+    matrix: Array, sizes: list[int], chance: float, known: bool
+) -> dict[str, Number]:
     values = {
         "average_incremental_accuracy": metrics.average_incremental_accuracy(matrix, sizes),
         "forgetting": metrics.forgetting(matrix),
         "backward_transfer": metrics.backward_transfer(matrix),
         "forward_transfer": metrics.forward_transfer(matrix, np.full(len(matrix), chance)),
     }
-    return {key: _plain(value) for key, value in values.items()}
+    return {key: _plain(value) if known else None for key, value in values.items()}
 
 
 def _plain(value: float) -> Number:

@@ -13,6 +13,15 @@ from dkvb import KeyValueBottleneck, fit_keys
 GRADIENTS = ["values", "straight-through", "gumbel"]
 
 
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Tiny tensors: a backward pass would wait for threads longer than it computes."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 @pytest.fixture(scope="module")
 def keys():
     X = np.random.default_rng(0).normal(size=(400, 8)).astype(np.float32)

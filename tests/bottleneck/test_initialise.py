@@ -97,7 +97,7 @@ def test_groups_of_codebooks_do_not_matter(monkeypatch):
 
 
 @pytest.mark.parametrize("method", ["ema", "lloyd"])
-@pytest.mark.parametrize("size", [13, 400])
+@pytest.mark.parametrize("size", [23, 400])
 def test_a_stream_is_as_good_as_an_array(method, size):
     X, test = gaussian(1500), gaussian(1000, seed=1)
     settings = SMALL | {"n_pairs": 40, "method": method}

@@ -126,6 +126,8 @@ def test_rows_far_beyond_the_keys(backend):
     tiny = keys_of(1e-30 * keys.keys)
     X = 1e20 * signs  # their scores are no float32 numbers
     assert torch.equal(snapped(tiny, X, backend), canonical(tiny, X))
+    line, X = keys_of(torch.tensor([[[-1e-30], [1e-30], [2e-30]]])), torch.tensor([[1e20], [-1e20]])
+    assert torch.equal(snapped(line, X, backend), canonical(line, X))
 
 
 def test_equal_keys_are_one_key(backend):

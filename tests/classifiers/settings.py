@@ -16,6 +16,7 @@ BOOKS = {"n_codebooks": 16, "key_dim": 3}
 SMALL: dict[str, dict[str, Any]] = {
     "bottleneck-sgd": {**BOOKS, "rule": "sgd", "learning_rate": 20.0, "epochs": 20},
     "bottleneck-counts": {**BOOKS, "rule": "counts"},
+    "bottleneck-least_squares": {**BOOKS, "rule": "least_squares"},
     "linear": {"learning_rate": 0.5, "epochs": 15, "batch_size": 32},
     "mlp": {
         "hidden": 16,
@@ -31,7 +32,14 @@ SMALL: dict[str, dict[str, Any]] = {
 }
 
 NAMES = list(SMALL)
-ORDER_FREE = ["bottleneck-counts", "prototypes", "slda", "ranpac", "neighbours"]
+ORDER_FREE = [
+    "bottleneck-counts",
+    "bottleneck-least_squares",
+    "prototypes",
+    "slda",
+    "ranpac",
+    "neighbours",
+]
 
 
 def small(name: str, **overrides: Any) -> Any:

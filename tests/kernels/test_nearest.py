@@ -131,6 +131,15 @@ def test_scale_does_not_matter(scale, backend):
     assert torch.equal(plain[1], scaled[1])
 
 
+# Triton's interpreter warns of what a GPU computes silently.
+@pytest.mark.filterwarnings("ignore:(invalid|overflow|All-NaN).*:RuntimeWarning")
+def test_nothing_is_sure_where_scores_are_no_float32_numbers(backend):
+    keys = torch.tensor([[[-1e-30], [1e-30], [2e-30]]])
+    heads = torch.tensor([[[1e20]], [[-1e20]], [[1e-30]]]).double()
+    unsure = searched(backend, heads, keys)[1]
+    assert unsure.flatten().tolist() == [True, True, False]
+
+
 def test_a_tree_of_sums():
     torch.manual_seed(0)
     for length in (1, 2, 3, 7, 64, 101):

@@ -68,6 +68,9 @@ def test_error_from_sums_is_the_error_on_rows(problem, monkeypatch, stripe):
         found = ridge.judge(sums.held, values)
         assert torch.allclose(found.score_squares, scores.T @ scores)
         assert torch.allclose(found.score_sums[:, 2], scores[columns[held] == 2].sum(dim=0))
+        means = torch.stack([scores[columns[held] == c].mean(dim=0) for c in range(4)])
+        within = (scores - means[columns[held]]).square().sum(dim=0) / (len(scores) - 4)
+        assert found.score_deviation == pytest.approx(float(within.mean()) ** 0.5)
         assert ridge.judge(sums.held, values).squared_error == pytest.approx(float(expected))
 
 

@@ -309,7 +309,7 @@ class CountsRule(HardRule):
     @property
     def _usual_temperature(self) -> float:
         # Codebooks agree with each other more than independent ones would.
-        return self.state.n_codebooks**0.5 if self.settings.pooling == "posterior" else 1.0
+        return self.state.n_codebooks**0.65 if self.settings.pooling == "posterior" else 1.0
 
     def evidence(self, rows: Any) -> Evidence:
         s, codes = self.settings, self.codes(rows)

@@ -11,6 +11,7 @@ any order, and after adding and taking away. Sums of other features are so to ro
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
@@ -224,6 +225,16 @@ class Judgement:
         error = self.moments.square.sum() - 2 * self.score_sums.trace() + self.score_squares.trace()
         return max(0.0, float(error))  # rounding may leave a perfect fit a little below
 
+    @property
+    def score_deviation(self) -> float:
+        """How far scores lie from the mean of their class, over rows and columns that have any."""
+        rows = self.moments.total  # (Y,)
+        means = self.score_sums / rows.clamp(min=1)  # (Y, Y), a class a column
+        within = self.score_squares.diagonal() - (means.square() * rows).sum(dim=1)  # (Y,)
+        present = rows > 0
+        free = float((rows.sum() - present.sum()).clamp(min=1)) * max(1, int(present.sum()))
+        return math.sqrt(max(0.0, float(within[present].sum()) / free))
+
 
 def judge(moments: Moments, values: Tensor) -> Judgement:
     """How V (M, Y) does on the rows of `moments`."""
@@ -263,30 +274,6 @@ def fit(sums: RidgeSums, grid: Sequence[float] = GRID, tolerance: float = TOLERA
 
     chosen = choose_place(error, len(grid), tolerance)
     return Solution(solve(both, grid[chosen]), grid[chosen], judgements[chosen])
-
-
-def likely_scores(judgement: Judgement, n: int = 2000) -> tuple[Tensor, Tensor]:
-    """Scores (n, Y) and columns (n,) such as held-out rows have: Gaussian, with the mean of each
-    class and the covariance within classes that their sums give.
-
-    The rows themselves are gone. The draws follow the classes' mean scores, not their columns, so
-    that the order in which classes came does not matter.
-    """
-    rows = judgement.moments.total.clamp(min=0)  # (Y,)
-    means = judgement.score_sums / rows.clamp(min=1)  # (Y, Y), a class a column
-    spare = (rows.sum() - (rows > 0).sum()).clamp(min=1)
-    within = (judgement.score_squares - (means * rows) @ means.T) / spare
-    variance, axes = torch.linalg.eigh((within + within.T) / 2)
-    root = (axes * variance.clamp(min=0).sqrt()) @ axes.T  # the one root that has no order of axes
-    order = torch.argsort(means.diagonal(), stable=True)
-    generator = torch.Generator().manual_seed(0)
-    draws = torch.empty((n, len(rows)), dtype=root.dtype, device=root.device)
-    draws[:, order] = torch.randn(draws.shape, dtype=root.dtype, generator=generator).to(
-        root.device
-    )
-    places = (torch.arange(n, device=root.device) + 0.5) / n * rows.sum()
-    columns = order[torch.searchsorted(rows[order].cumsum(0), places, right=True)]
-    return means.T[columns] + draws @ root, columns
 
 
 def choose_place(error: Callable[[int], float], n: int, tolerance: float) -> int:
