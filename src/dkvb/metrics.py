@@ -75,6 +75,36 @@ def top_k_accuracy(
     return float((ahead.sum(axis=1) < k).mean())
 
 
+def expected_calibration_error(
+    y_true: npt.ArrayLike, probabilities: npt.ArrayLike, classes: npt.ArrayLike, n_bins: int = 15
+) -> float:
+    """How far confidence lies from accuracy: Σ_b n_b/n · |accuracy_b − mean confidence_b|.
+
+    Rows are put into `n_bins` equal bins of confidence, the probability (n, Y) of the class they
+    are given.
+
+    >>> expected_calibration_error([0, 0], [[0.75, 0.25], [0.25, 0.75]], classes=[0, 1])
+    0.25
+    """
+    labels, table = np.asarray(classes), np.asarray(probabilities, dtype=np.float64)
+    truth = np.asarray(y_true)
+    if table.shape != (len(truth), len(labels)) or len(truth) == 0:
+        raise ValueError(
+            f"probabilities: expected shape ({len(truth)}, {len(labels)}), a row a label and a "
+            f"column a class; got {table.shape}"
+        )
+    if not ((table >= 0) & (table <= 1 + 1e-9)).all():
+        raise ValueError("probabilities: expected numbers from 0 to 1; got others")
+    if n_bins < 1:
+        raise ValueError(f"n_bins: expected a whole number of at least 1; got {n_bins}")
+    given = table.argmax(axis=1)  # (n,)
+    confidence = table[np.arange(len(truth)), given]
+    right = given == _columns(truth, labels, "y_true")
+    bins = np.clip(np.ceil(confidence * n_bins).astype(np.int64) - 1, 0, n_bins - 1)
+    # n_b · |accuracy − confidence| is the absolute value of a sum over the bin.
+    return float(np.abs(np.bincount(bins, weights=right - confidence)).sum() / len(truth))
+
+
 def mean_per_class_accuracy(per_class: npt.ArrayLike) -> float:
     """Mean of the per-class accuracies, the paper's accuracy: every class weighs the same.
 

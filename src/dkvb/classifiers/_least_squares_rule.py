@@ -14,13 +14,13 @@ from torch import Tensor
 
 from dkvb import _validate
 from dkvb.bottleneck import Codes, Keys
-from dkvb.bottleneck.reads import TEMPERATURE, SoftReads, in_blocks
+from dkvb.bottleneck.reads import SoftReads, in_blocks
 from dkvb.classifiers._rules import Evidence, Rule
 from dkvb.kernels.hashing import content_hash
 from dkvb.learning import least_squares as ridge
 
-# A softmax of scores is best calibrated at this temperature, in units of how far held-out scores
-# lie from the mean of their class: 0.6 to 0.8 on all data tried. Scores are about 0 or 1.
+# Of a softmax of scores, in units of how far held-out scores lie from the mean of their class: the
+# best was 0.63 to 0.78 where it could be measured (docs/research.md). Scores are about 0 or 1.
 _TEMPERATURE_PER_DEVIATION = 0.7
 _LOWEST_TEMPERATURE = 0.02
 _ELEMENTS = {"cpu": 1 << 24, "cuda": 1 << 28}  # weights of the rows held at a time
@@ -104,9 +104,9 @@ class LeastSquaresRule(Rule):
 
     def start(self, keys: Keys) -> None:
         super().start(keys)
-        self.reads = SoftReads(keys, getattr(self.settings, "temperature", TEMPERATURE))
+        self.reads = SoftReads(keys, self.settings.temperature)
         M = self.reads.n_features
-        ledger = self._entries([]) if getattr(self.settings, "ledger", False) else None
+        ledger = self._entries([]) if self.settings.ledger else None
         selected = torch.zeros(M, dtype=torch.int64, device=keys.device)
         self.state = State(ridge.empty(M, device=keys.device), selected, ledger)
 
@@ -123,7 +123,7 @@ class LeastSquaresRule(Rule):
         return self._touched(before)
 
     def move_columns(self, target: Tensor) -> None:
-        state = self.state
+        state, target = self.state, target.to(self.keys.device)
         dropped = target < 0
         if bool(state.sums.total[dropped].any()):
             if state.ledger is None:

@@ -95,9 +95,9 @@ class Rule(ABC):
         """What scores are divided by before the softmax."""
         return 1.0
 
+    @abstractmethod
     def evidence(self, rows: Any) -> Evidence:
         """Which pairs say what, for a few rows."""
-        self._refuse("explain", "rule='counts' or 'sgd'", "which reads all pairs at once")
 
     def sealed(self) -> Self:
         """A smaller copy that scores alike and need not learn any more."""
@@ -164,7 +164,8 @@ class HardRule(Rule):
         """The keys that a sealed copy needs, and the place (C, K') that each has here."""
         if self._selected_only:
             return self._selected()
-        return self.keys, torch.arange(self.keys.n_pairs).expand(self.keys.n_codebooks, -1)
+        everything = torch.arange(self.keys.n_pairs, device=self.keys.device)
+        return self.keys, everything.expand(self.keys.n_codebooks, -1)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_found": None}  # can be found again
@@ -231,7 +232,7 @@ class SgdRule(HardRule):
 
     def sealed(self) -> Self:
         keys, place = self._pruned()
-        books = torch.arange(keys.n_codebooks)[:, None]
+        books = torch.arange(keys.n_codebooks, device=keys.device)[:, None]
         values, usage = self.state.values[books, place], self.state.usage[books, place]
         twin = copy(self)
         twin.keys, twin.state, twin._found = (

@@ -138,7 +138,7 @@ class BottleneckClassifier(KeyedClassifier):
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """The label of the highest score (n,), or "unknown" (−1) where `reject` says so."""
         memory, rows = self._ready(X)
-        if self.reject is not None:
+        if self.reject is not None and not isinstance(rows, Codes):
             rows = memory.rule.prepare(memory.keys, rows)  # searched once for both
         best = self._scores(memory, rows).argmax(axis=1)  # (n,)
         labels: NDArray[Any] = memory.labels.classes_[best]

@@ -25,6 +25,7 @@ def fit_temperature(scores: Tensor, columns: Tensor, guess: float) -> float:
     if len(scores) == 0:
         return guess
     own = scores.gather(1, columns[:, None])[:, 0]
+    scores = scores.sort(dim=1).values  # so that rounding does not depend on the columns' order
 
     def loss(log_t: float) -> float:
         beta = math.exp(-log_t)

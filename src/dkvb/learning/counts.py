@@ -13,7 +13,7 @@ integers, so that they too are the same in any batch and on any device.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, reduce
 
 import numpy as np
@@ -25,6 +25,7 @@ from dkvb.kernels import tally
 from dkvb.kernels.hashing import bits
 from dkvb.kernels.tally import COLUMNS
 
+PLACES = 1 << 23  # that are counted at a time
 DENSE_ELEMENTS = 1 << 25  # pairs or scores of a chunk of rows
 GROWTH = 4  # a list is merged into the one before it unless that one is this many times longer
 KEPT = 20  # one row in this many is kept
@@ -56,6 +57,7 @@ class CountState:
     per_class: Tensor  # (Y,) int64
     kept_codes: Tensor  # (S, C) int32
     kept_columns: Tensor  # (S,) int64
+    smoothed_pairs: int  # pairs a codebook that smoothing spreads over: all, pruned ones included
 
     @property
     def device(self) -> torch.device:
@@ -87,6 +89,9 @@ class CountState:
             total.index_add_(0, one.places // COLUMNS, one.counts.long())
         return total.view(self.n_codebooks, self.n_pairs)
 
+    def __getstate__(self) -> dict[str, object]:
+        return {f.name: getattr(self, f.name) for f in fields(self)}  # the rest can be found again
+
     def to(self, device: torch.device | str) -> CountState:
         """The same counts on another device."""
         return CountState(
@@ -96,6 +101,7 @@ class CountState:
             self.per_class.to(device),
             self.kept_codes.to(device),
             self.kept_columns.to(device),
+            self.smoothed_pairs,
         )
 
 
@@ -109,6 +115,7 @@ def start(n_codebooks: int, n_pairs: int, device: torch.device | str = "cpu") ->
         none,
         none.int().view(0, n_codebooks),
         none,
+        n_pairs,
     )
 
 
@@ -123,11 +130,17 @@ def more_pairs(state: CountState, n_pairs: int) -> CountState:
     pair, column = state.whole.places // COLUMNS, state.whole.places % COLUMNS
     pair = pair // state.n_pairs * n_pairs + pair % state.n_pairs
     whole = Tally(pair * COLUMNS + column, state.whole.counts)
-    return replace(state, n_pairs=n_pairs, tallies=(whole,))
+    return replace(state, n_pairs=n_pairs, smoothed_pairs=n_pairs, tallies=(whole,))
 
 
 def update(state: CountState, codes: Tensor, columns: Tensor, sign: int = 1) -> CountState:
     """Count codes (n, C) of rows with labels in `columns` (n,); `sign=-1` takes them away again."""
+    step = max(1, PLACES // state.n_codebooks)
+    if len(codes) > step:  # what is counted at a time takes several times its own memory
+        for first in range(0, len(codes), step):
+            part = slice(first, first + step)
+            state = update(state, codes[part], columns[part], sign)
+        return state
     codes = codes.to(torch.int32)
     places = flat_codes(codes, state.n_pairs) * COLUMNS + columns[:, None]
     distinct, counts = torch.unique(places, return_counts=True)
@@ -143,8 +156,12 @@ def update(state: CountState, codes: Tensor, columns: Tensor, sign: int = 1) -> 
         left = _without(state, codes[kept], columns[kept])
         kept_codes, kept_columns = state.kept_codes[left], state.kept_columns[left]
     tallies = _settled((*_lists(state), change))
-    return CountState(
-        state.n_codebooks, state.n_pairs, tallies, per_class, kept_codes, kept_columns
+    return replace(
+        state,
+        tallies=tallies,
+        per_class=per_class,
+        kept_codes=kept_codes,
+        kept_columns=kept_columns,
     )
 
 
@@ -163,13 +180,12 @@ def merge(first: CountState, second: CountState) -> CountState:
             f"second: expected counts of the same codebooks, pairs and classes, {ours}; "
             f"got {theirs}; use grow"
         )
-    return CountState(
-        first.n_codebooks,
-        first.n_pairs,
-        (_merged(first.whole, second.whole),),
-        first.per_class + second.per_class,
-        torch.cat([first.kept_codes, second.kept_codes]),
-        torch.cat([first.kept_columns, second.kept_columns]),
+    return replace(
+        first,
+        tallies=(_merged(first.whole, second.whole),),
+        per_class=first.per_class + second.per_class,
+        kept_codes=torch.cat([first.kept_codes, second.kept_codes]),
+        kept_columns=torch.cat([first.kept_columns, second.kept_columns]),
     )
 
 
@@ -184,13 +200,12 @@ def move_columns(state: CountState, target: Tensor) -> CountState:
     per_class = torch.zeros(max(0, n_columns), dtype=torch.int64, device=state.device)
     per_class.index_add_(0, target[target >= 0], state.per_class[target >= 0])
     left = target[state.kept_columns] >= 0
-    return CountState(
-        state.n_codebooks,
-        state.n_pairs,
-        (_sorted(places, whole.counts[kept]),),
-        per_class,
-        state.kept_codes[left],
-        target[state.kept_columns[left]],
+    return replace(
+        state,
+        tallies=(_sorted(places, whole.counts[kept]),),
+        per_class=per_class,
+        kept_codes=state.kept_codes[left],
+        kept_columns=target[state.kept_columns[left]],
     )
 
 
@@ -262,7 +277,7 @@ def log_posterior(state: CountState, codes: Tensor, *, smoothing: float, prior: 
 def base(state: CountState, *, smoothing: float, prior: str) -> Tensor:
     """What `log_posterior` is before any count is read: (Y,) float64."""
     rows = state.per_class.double()
-    constant = -state.n_codebooks * torch.log(rows + smoothing * state.n_pairs)
+    constant = -state.n_codebooks * torch.log(rows + smoothing * state.smoothed_pairs)
     return constant + torch.log(rows / rows.sum()) if prior == "empirical" else constant
 
 
