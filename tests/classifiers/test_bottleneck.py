@@ -283,6 +283,17 @@ def test_counts_can_search_selected_keys_only():
     assert torch.equal(clf._memory.rule.codes(clf.prepare(queries)), codes.long())
 
 
+def test_fitting_anew_from_codes():
+    X, y = overlapping(200)
+    clf = BottleneckClassifier(rule="counts", n_codebooks=4, n_pairs=8, key_dim=2).fit(X, y)
+    scores = clf.decision_function(X)
+    assert np.array_equal(clf.fit(clf.prepare(X), y).decision_function(X), scores)
+    grown = model().fit(X, y).grow_keys(X + 30)
+    assert grown.keys_ is not keys()
+    expected = model().fit(X, y).decision_function(X)
+    assert np.array_equal(grown.fit(grown.prepare(X), y).decision_function(X), expected)
+
+
 def test_usage_counts_selections():
     X, y = overlapping(40)
     assert model().fit(X, y).usage_.sum() == 40 * 16

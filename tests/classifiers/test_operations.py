@@ -219,6 +219,18 @@ def test_the_last_row_of_a_class_takes_the_class_along_unless_declared(how):
     assert same_model(clf.partial_fit(X, y), model(how).partial_fit(X, y, classes=["ant", "yak"]))
 
 
+def test_declaring_some_classes_declares_no_others():
+    X, y = rows(30)
+    clf = model().partial_fit(X, y).partial_fit(X[:1], y[:1], classes=["yak"])
+    for label in np.unique(y):
+        rest = y == label
+        again = rest & (np.arange(30) == 0)
+        clf.forget_samples(X[rest], y[rest])
+        if again.any():
+            clf.forget_samples(X[again], y[again])
+    assert clf.classes_.tolist() == ["yak"]
+
+
 def test_a_model_that_forgot_everything_can_learn_again():
     X, y = rows(30)
     clf = model().partial_fit(X, y)

@@ -68,26 +68,29 @@ class KeyedClassifier(OpenClassifier):
         # Every check comes before the first change, and the new memory takes the old one's place
         # when all is done.
         self._check_settings()
-        before = None if fresh else self._open("partial_fit")
         if self._sealed:
-            self._open("fit")
+            self._open("fit" if fresh else "partial_fit")
+        before = None if fresh else self._memory
         rows, targets = self._checked(X, y)
         if sample_weight is not None:
             chosen = repeated(sample_weight, len(targets))
             rows, targets = rows[chosen], targets[chosen]
         labels = LabelIndex() if before is None else before.labels.copy()
+        declared = LabelIndex()
         if classes is not None:
+            declared.add(classes, "classes")
             labels.add(classes, "classes")
-        declared = frozenset(labels.to_list()) if classes is not None else frozenset()
         labels.add(targets, "y")
         if self.reject is not None:
             unknown_label(labels)
         if before is None:
             before = self._begin(rows)
+            if isinstance(rows, Codes) and rows.fingerprint != before.keys.fingerprint:
+                rows = rows.rows  # a new beginning, with other keys than before
         else:
             before.check_continued(RULES[self.rule], self.keys)
             self._remember_features(X, reset=False)
-        memory = before.learn(labels, declared, rows, targets)
+        memory = before.learn(labels, frozenset(declared.to_list()), rows, targets)
         if fresh:
             self._remember_features(X, reset=True)
         self._memory = memory
@@ -95,15 +98,16 @@ class KeyedClassifier(OpenClassifier):
 
     def _begin(self, rows: Any) -> Memory:
         """Nothing learned yet, with the keys given or new ones for these rows."""
-        width = (rows.rows if isinstance(rows, Codes) else rows).shape[1]
-        if self.keys is not None and self.keys.width != width:
+        embeddings = rows.rows if isinstance(rows, Codes) else rows
+        if self.keys is not None and self.keys.width != embeddings.shape[1]:
             raise ValueError(
-                f"X: expected width {self.keys.width}, that of the keys; got {width}; "
+                f"X: expected width {self.keys.width}, that of the keys; "
+                f"got {embeddings.shape[1]}; "
                 "use embeddings of the encoder that the keys were fitted to"
             )
         rule = RULES[self.rule](self)
         rule.seed = self._seed(self.random_state)
-        keys = self.fit_keys(rows) if self.keys is None else self.keys
+        keys = self.fit_keys(embeddings) if self.keys is None else self.keys
         rule.start(keys.to(self.device))
         return Memory(LabelIndex(), np.zeros(0, np.int64), frozenset(), rule)
 

@@ -12,7 +12,6 @@ integers, so that they too are the same in any batch and on any device.
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, reduce
 
@@ -22,8 +21,8 @@ from torch import Tensor
 
 from dkvb.bottleneck.values import flat_codes
 from dkvb.kernels import tally
-from dkvb.kernels.hashing import bits
 from dkvb.kernels.tally import COLUMNS
+from dkvb.learning.kept import code_hash, left_after
 
 PLACES = 1 << 23  # that are counted at a time
 DENSE_ELEMENTS = 1 << 25  # pairs or scores of a chunk of rows
@@ -146,14 +145,16 @@ def update(state: CountState, codes: Tensor, columns: Tensor, sign: int = 1) -> 
     distinct, counts = torch.unique(places, return_counts=True)
     change = Tally(distinct, (sign * counts).to(torch.int32))
     per_class = state.per_class + sign * torch.bincount(columns, minlength=len(state.per_class))
-    kept = _hash(codes) % KEPT == 0
+    kept = code_hash(codes) % KEPT == 0
     if sign > 0:
         kept_codes = torch.cat([state.kept_codes, codes[kept]])
         kept_columns = torch.cat([state.kept_columns, columns[kept]])
     else:
         if bool((_at(state, distinct) + change.counts < 0).any()) or bool((per_class < 0).any()):
             raise ValueError(NOT_LEARNED)
-        left = _without(state, codes[kept], columns[kept])
+        left = left_after(state.kept_codes, state.kept_columns, codes[kept], columns[kept])
+        if left is None:
+            raise ValueError(NOT_LEARNED)
         kept_codes, kept_columns = state.kept_codes[left], state.kept_columns[left]
     tallies = _settled((*_lists(state), change))
     return replace(
@@ -299,7 +300,7 @@ def leave_one_out(
     codes, columns = codes[others], columns[others]
     # The first by hash, ties by label: the same rows whatever the order they came in.
     order = torch.argsort(columns, stable=True)
-    order = order[torch.argsort(_hash(codes[order]), stable=True)][:most]
+    order = order[torch.argsort(code_hash(codes[order]), stable=True)][:most]
     codes, columns = codes[order], columns[order]
     row = torch.arange(len(codes), device=codes.device)
     own = _at(state, flat_codes(codes, state.n_pairs) * COLUMNS + columns[:, None])  # (s, C)
@@ -377,29 +378,3 @@ def _settled(tallies: tuple[Tally, ...]) -> tuple[Tally, ...]:
     while rest and len(rest[-1]) < GROWTH * len(last):
         last = _merged(rest.pop(), last)
     return (*rest, last)
-
-
-def _hash(codes: Tensor) -> Tensor:
-    """63 bits (n,) from codes (n, C) int32."""
-    factors = 2 * bits(2, torch.arange(codes.shape[1], device=codes.device), 0, 0) + 1  # odd (C,)
-    parts = [(part.long() * factors).sum(dim=1) for part in codes.split(8192)]
-    return bits(3, torch.cat(parts), 0, 0)
-
-
-def _without(state: CountState, codes: Tensor, columns: Tensor) -> Tensor:
-    """Which of the kept rows (S,) bool are left when rows with these codes and columns go."""
-    gone = Counter(_as_bytes(codes, columns))
-    left = torch.ones(len(state.kept_codes), dtype=torch.bool)
-    if gone:
-        for i, row in enumerate(_as_bytes(state.kept_codes, state.kept_columns)):
-            if gone[row] > 0:
-                gone[row] -= 1
-                left[i] = False
-    if any(gone.values()):
-        raise ValueError(NOT_LEARNED)
-    return left.to(state.device)
-
-
-def _as_bytes(codes: Tensor, columns: Tensor) -> list[bytes]:
-    both = torch.cat([codes, columns.int()[:, None]], dim=1)
-    return [row.tobytes() for row in both.cpu().numpy()]
