@@ -157,13 +157,13 @@ def test_the_experiment_runs_small_without_a_card(tmp_path, rng):
 
 
 def test_growth_leaves_factors_and_a_plot(tmp_path):
-    base = problem.TINY
+    bases = [problem.TINY, problem.replace(problem.TINY, name="other")]
     plot = tmp_path / "plots" / "growth.png"
-    growth.run(tmp_path / "results.jsonl", plot, at_least=0.0, base=base, repeats=1)
+    growth.run(tmp_path / "results.jsonl", plot, at_least=0.0, bases=bases, repeats=1)
     rows = lines(tmp_path / "results.jsonl")
     axes = [(row["op"], row["axis"]) for row in rows]
     assert ("SGD", "classes") in axes
-    assert len(axes) == 10
+    assert len(axes) == 2 * 10
     assert all(len(row["factors"]) == 2 and len(row["seconds"]) == 3 for row in rows)
     assert plot.read_bytes()[:4] == b"\x89PNG"
 

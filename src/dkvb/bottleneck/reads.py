@@ -14,7 +14,6 @@ from torch import Tensor
 from dkvb.bottleneck.keys import Keys
 
 TEMPERATURE = 0.8
-NORMALISER = 1.0
 LEVELS = 65535  # weights are whole multiples of 1/LEVELS, so that sums of their products are exact
 BLOCK = 128  # rows multiplied at a time where a row's weights must not depend on its batch
 _LARGEST = 65504.0  # that float16 can hold
@@ -72,10 +71,8 @@ class SoftReads:
         """Conditioned rows (n, p) float16 → weights (n, M) float64, whole numbers up to LEVELS."""
         matrix, bias = self._linear
         scores = torch.addmm(bias, rows.double(), matrix)  # (n, M)
-        scores = scores.view(-1, self.keys.n_codebooks, self.keys.n_pairs)
-        scores -= scores.amax(dim=2, keepdim=True)
-        scores -= NORMALISER * scores.logsumexp(dim=2, keepdim=True)
-        return scores.exp_().mul_(LEVELS).round_().flatten(1)
+        shares = scores.view(-1, self.keys.n_codebooks, self.keys.n_pairs).softmax(dim=2)
+        return shares.mul_(LEVELS).round_().flatten(1)
 
     def __call__(self, x: Tensor) -> Tensor:
         """Embeddings (n, m) float32 → weights (n, M): the short way, fit for predictions."""

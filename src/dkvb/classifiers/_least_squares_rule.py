@@ -93,8 +93,8 @@ class LeastSquaresRule(Rule):
     """
 
     KEY_SETTINGS: ClassVar = {
-        "n_codebooks": 160,
-        "n_pairs": 64,
+        "n_codebooks": 320,
+        "n_pairs": 32,
         "key_dim": 96,
         "method": "lloyd",
         "epochs": 5,
