@@ -97,3 +97,11 @@ def test_one_version_everywhere() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert "version" not in project["project"]
     assert project["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "dkvb.__version__"}
+
+
+def test_the_readme_shows_the_table_that_the_records_give() -> None:
+    script = ROOT / "scripts" / "results_table.py"
+    printed = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, check=True
+    ).stdout
+    assert printed.strip() in (ROOT / "README.md").read_text(encoding="utf-8")

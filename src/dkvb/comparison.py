@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from sklearn.base import clone
 
 from dkvb import _validate, streams
 from dkvb.classifiers import classifier_names, make_classifier
@@ -95,14 +96,17 @@ class Comparison:
                     raise ValueError(f"classifier {spec.text}: {error}") from error
 
     def run(self, data: Data, progress: bool = False) -> Iterator[RunRecord]:
-        """Yield a record a classifier, order and seed, as each is finished."""
-        for order in self.orders:
-            for seed in self.seeds:
-                stream = self._stream(order, data.train[1], seed)
-                for spec in self.classifiers:
+        """Yield a record a classifier, order and seed, as each is finished.
+
+        Keys are fitted once a classifier and seed: every order starts from the same ones.
+        """
+        for seed in self.seeds:
+            for spec in self.classifiers:
+                original = _Once(partial(self._make, spec, seed, data.keys))
+                for order in self.orders:
                     yield evaluate(
-                        partial(self._make, spec, seed, data.keys),
-                        stream,
+                        original.copy,
+                        self._stream(order, data.train[1], seed),
                         data.train,
                         data.test,
                         evaluate_every=self.evaluate_every,
@@ -134,6 +138,18 @@ class Comparison:
         if isinstance(epochs, int) and epochs > 1:  # a wrong one stays, to be found
             classifier.set_params(epochs=1)
         return classifier
+
+
+class _Once:
+    """Makes a classifier when first asked, and hands out unfitted copies that share its keys."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make = make
+        self._made: Any = None
+
+    def copy(self) -> Any:
+        self._made = self._make() if self._made is None else self._made
+        return clone(self._made)
 
 
 def _thin(rows: Array) -> Array:

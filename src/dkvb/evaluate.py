@@ -242,7 +242,7 @@ def _versions(device: str) -> dict[str, str]:
             versions[package] = metadata.version(distribution)
         except metadata.PackageNotFoundError:
             versions[package] = "not installed"
-    versions["platform"] = platform.platform()
+    versions["platform"] = f"{platform.system()} {platform.machine()}"
     if device.startswith("cuda"):
         import torch
 
