@@ -133,8 +133,8 @@ def measure(bench: Bench, train: Rows, test: Rows, key_rows: Rows) -> None:
         _train(bench, values, codes, train.y, schedules, warm_up=True)
         values.zero_()
         with bench.timed(op, note) as row:
-            steps, drawing = _train(bench, values, codes, train.y, schedules)
-            row |= {"steps": steps, "seconds_drawing_orders": drawing}
+            steps = _train(bench, values, codes, train.y, schedules)
+            row |= {"steps": steps}
         total = float(bench.rows[-1]["seconds"])
         accuracies = [_accuracy(own, test_codes, test.y) for own in values]
         bench.rows[-1] |= {"accuracies": accuracies, "microseconds_a_step": 1e6 * total / steps}
@@ -228,15 +228,14 @@ def _train(
     y: Tensor,
     schedules: list[list[Tensor]],
     warm_up: bool = False,
-) -> tuple[int, float]:
+) -> int:
     """Descend on values (runs, C, K, Y), stage by stage, all runs side by side.
 
-    Returns the steps, of all runs together, and the seconds that went into drawing orders. To warm
-    up, a few epochs of the first stage are enough.
+    Returns the steps, of all runs together. To warm up, a few epochs of the first stage are enough.
     """
     s = bench.settings
     seeds = s.seeds[: len(schedules)]
-    steps, drawing = 0, 0.0
+    steps = 0
     for stage, rows in enumerate(zip(*schedules, strict=True)):
         n = len(rows[0])
         if any(len(own) != n for own in rows):
@@ -251,16 +250,13 @@ def _train(
         at_once = max(1, ORDERS_AT_ONCE // (n * len(rows)))
         for first in range(0, epochs, at_once):
             count = min(at_once, epochs - first)
-            start = time.perf_counter()
             begun = stage * s.epochs + first
             orders = torch.stack([epoch_orders(n, seed, begun, count, y.device) for seed in seeds])
-            bench.synchronise()
-            drawing += time.perf_counter() - start
             _descend(values, own_codes, own_y, orders, s.batch)
             steps += len(rows) * count * -(-n // s.batch)
         if warm_up:
             break
-    return steps, drawing
+    return steps
 
 
 def _descend(values: Tensor, codes: Tensor, y: Tensor, orders: Tensor, batch: int) -> None:
@@ -292,8 +288,6 @@ def _show(bench: Bench, quick: bool) -> None:
         details = [row["note"]]
         if "decided_again" in row:
             details.append(f"{row['decided_again']:.4%} decided again")
-        if row.get("seconds_drawing_orders"):
-            details.append(f"{row['seconds_drawing_orders']:.2f} s of it for orders")
         lines.append(
             [
                 row["op"],

@@ -66,4 +66,4 @@ def _cell(values: list[float]) -> str:
 
 
 if __name__ == "__main__":
-    print(table())  # noqa: T201
+    print(table())

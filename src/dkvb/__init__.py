@@ -8,12 +8,20 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dkvb.bottleneck import Keys, KeyValueBottleneck, fit_keys
     from dkvb.classifiers.bottleneck import BottleneckClassifier
+    from dkvb.classifiers.regressor import BottleneckRegressor
 
 __version__ = "0.1.0"
-__all__ = ["BottleneckClassifier", "KeyValueBottleneck", "Keys", "fit_keys"]
+__all__ = [
+    "BottleneckClassifier",
+    "BottleneckRegressor",
+    "KeyValueBottleneck",
+    "Keys",
+    "fit_keys",
+]
 
 _HOMES = {
     "BottleneckClassifier": "dkvb.classifiers.bottleneck",
+    "BottleneckRegressor": "dkvb.classifiers.regressor",
     "KeyValueBottleneck": "dkvb.bottleneck",
     "Keys": "dkvb.bottleneck",
     "fit_keys": "dkvb.bottleneck",
