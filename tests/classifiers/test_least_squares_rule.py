@@ -29,7 +29,9 @@ KEYS = fit_keys(
 
 def rule_with(rows=(), columns=None, *, ledger=False, n_columns=4, temperature=0.8, keys=KEYS):
     """A rule that has learned some rows of X, with columns of Y unless given."""
-    parameters = SimpleNamespace(rule="least_squares", ledger=ledger, temperature=temperature)
+    parameters = SimpleNamespace(
+        rule="least_squares", ledger=ledger, temperature=temperature, prior="uniform"
+    )
     rule = RULES["least_squares"](parameters)
     rule.start(keys)
     rule.grow(n_columns)
@@ -240,14 +242,14 @@ def test_ledger_keeps_rows_in_half_precision_and_no_order():
 
 def test_solved_once_and_only_when_asked():
     rule = rule_with(np.arange(50))
-    assert "solution" not in vars(rule.state)
+    assert "uniform" not in vars(rule.state)
     rule.scores(X)
-    solution = rule.state.solution
+    solution = rule.state.uniform
     rule.scores(X)
-    assert rule.state.solution is solution
+    assert rule.state.uniform is solution
     learn(rule, [60])
-    assert "solution" not in vars(rule.state)
-    assert rule.state.solution is not solution
+    assert "uniform" not in vars(rule.state)
+    assert rule.state.uniform is not solution
 
 
 def test_sealed_and_pickled_copies_score_alike():

@@ -208,3 +208,26 @@ def test_held_out_rows_follow_content_alone(rng):
     assert torch.equal(ridge.held_out(rows[order]), held[order])
     assert torch.equal(torch.cat([ridge.held_out(p) for p in rows.split(7)]), held)
     assert held.double().mean() == pytest.approx(0.1, abs=0.02)
+
+
+def test_level_gives_every_class_scores_of_one_size_and_leaves_their_order_of_rows():
+    torch.manual_seed(0)
+    sizes = [200, 50, 8]
+    columns = torch.repeat_interleave(torch.arange(3), torch.tensor(sizes))
+    phi = torch.randint(0, 50, (len(columns), 12)).double() + 40 * torch.eye(12).double()[columns]
+    held = torch.arange(len(columns)) % 10 == 0
+    sums = ridge.update(ridge.empty(12, 3), [(phi, columns, held)])
+    plain = ridge.fit(sums)
+    level = ridge.level(sums, plain)
+    sizes_of = (phi @ level.values).square().mean(dim=0).sqrt()
+    assert torch.allclose(sizes_of, sizes_of.mean().expand(3))
+    assert (phi @ plain.values).square().mean(dim=0).sqrt().std() > 0.05  # it was needed
+    assert torch.equal((phi @ plain.values).argsort(dim=0), (phi @ level.values).argsort(dim=0))
+    assert level.lam == plain.lam
+    before, after = plain.judgement, level.judgement
+    assert before is not None and after is not None
+    again = ridge.judge(
+        sums.held, ridge.solve([sums.learned], plain.lam) * (level.values / plain.values)[0]
+    )
+    assert torch.allclose(after.score_squares, again.score_squares)
+    assert torch.allclose(after.score_sums, again.score_sums)

@@ -74,16 +74,14 @@ class State:
     ledger: Ledger | None
 
     @cached_property
-    def solution(self) -> ridge.Solution:
-        """Solved when first asked for."""
+    def empirical(self) -> ridge.Solution:
+        """The ridge solution, in which frequent classes score higher; solved when first asked for."""
         return ridge.fit(self.sums)
 
     @cached_property
-    def temperature(self) -> float:
-        """Under which a softmax of scores is calibrated, from the sums over held-out rows."""
-        judgement = self.solution.judgement
-        deviation = 0.0 if judgement is None else judgement.score_deviation
-        return max(_TEMPERATURE_PER_DEVIATION * deviation, _LOWEST_TEMPERATURE)
+    def uniform(self) -> ridge.Solution:
+        """The same with all classes on an equal footing."""
+        return ridge.level(self.sums, self.empirical)
 
 
 class LeastSquaresRule(Rule):
@@ -160,13 +158,13 @@ class LeastSquaresRule(Rule):
         else:
             ledger = None
         moved = ridge.move_columns(theirs.sums, target, ours.sums.n_columns)
-        self.state = _exact(
-            State(ridge.merge(ours.sums, moved), ours.selected + theirs.selected, ledger)
-        )
+        sums = ridge.merge(ours.sums, moved)
+        selected = ours.selected + theirs.selected
+        self.state = _exact(replace(ours, sums=sums, selected=selected, ledger=ledger))
 
     def scores(self, rows: Any) -> Tensor:
         state = self.state
-        values = state.solution.values  # (M, Y)
+        values = self._solution(state).values  # (M, Y)
         X = rows.rows if isinstance(rows, Codes) else rows
         found = [
             self.reads(x) @ values
@@ -185,10 +183,17 @@ class LeastSquaresRule(Rule):
         return tensors
 
     def temperature(self) -> float:
-        return self.state.temperature
+        """Under which a softmax of scores is calibrated, from the sums over held-out rows."""
+        judgement = self._solution(self.state).judgement
+        deviation = 0.0 if judgement is None else judgement.score_deviation
+        return max(_TEMPERATURE_PER_DEVIATION * deviation, _LOWEST_TEMPERATURE)
+
+    def _solution(self, state: State) -> ridge.Solution:
+        solution: ridge.Solution = getattr(state, self.settings.prior)
+        return solution
 
     def evidence(self, rows: Any) -> Evidence:
-        values = self.state.solution.values
+        values = self._solution(self.state).values
         X = rows.rows if isinstance(rows, Codes) else rows
         x = _validate.as_float32(X).to(self.keys.device)
         phi = self.reads(x).view(len(x), self.keys.n_codebooks, -1)  # (n, C, K)
@@ -203,15 +208,19 @@ class LeastSquaresRule(Rule):
             return replace(moments, gram=moments.gram[:0].clone())
 
         sums = ridge.RidgeSums(bare(state.sums.learned), bare(state.sums.held))
-        twin.state = State(sums, state.selected, None)
-        solution = replace(state.solution, judgement=None)
-        vars(twin.state).update(solution=solution, temperature=state.temperature)
+        twin.state = replace(state, sums=sums, ledger=None)
+        for prior in ("empirical", "uniform"):
+            solution: ridge.Solution = getattr(state, prior)
+            judged = solution.judgement
+            if judged is not None:
+                judged = replace(judged, moments=bare(judged.moments))
+            vars(twin.state)[prior] = replace(solution, judgement=judged)
         return twin
 
     @property
     def ridge(self) -> float:
         """The λ in use, in units of tr(G)/M."""
-        return self.state.solution.lam
+        return self.state.empirical.lam
 
     @property
     def _rows_at_a_time(self) -> int:
@@ -250,7 +259,7 @@ class LeastSquaresRule(Rule):
         if ledger is not None:
             given = self._entries(entries)
             ledger = ledger.joined(given) if sign > 0 else ledger.without(given)
-        changed = _exact(State(sums, selected, ledger))
+        changed = _exact(replace(state, sums=sums, selected=selected, ledger=ledger))
         return changed if sign > 0 else _of_rows(changed)
 
     def _entries(self, parts: list[Ledger]) -> Ledger:
@@ -317,4 +326,4 @@ def _on(state: State, device: torch.device) -> State:
 
     sums = ridge.RidgeSums(moved(state.sums.learned), moved(state.sums.held))
     ledger = None if state.ledger is None else moved(state.ledger)
-    return State(sums, state.selected.to(device), ledger)
+    return replace(state, sums=sums, selected=state.selected.to(device), ledger=ledger)

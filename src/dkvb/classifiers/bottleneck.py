@@ -30,14 +30,14 @@ class BottleneckClassifier(KeyedClassifier):
     values learn:
 
     - `"sgd"`, the paper's: `epochs` passes of gradient descent over the rows of each `partial_fit`.
-    - `"counts"`: one count a pair and class, in one pass. `smoothing` is added to each; `prior` is
-      that of classes, `"uniform"` or `"empirical"`; `pooling` of codebooks is by `"posterior"` or,
-      as the paper's mean, by `"votes"`.
+    - `"counts"`: one count a pair and class, in one pass. `smoothing` is added to each; `pooling`
+      of codebooks is by `"posterior"` or, as the paper's mean, by `"votes"`.
     - `"least_squares"`: soft reads of all keys (their `temperature`), and values that solve a ridge
       problem from sums. With `ledger=True` the conditioned rows are stored, so that `forget` can
       find those of a class.
 
-    The last two do not depend on the order of the data, can `merge`, and can `forget_samples`.
+    With `prior="uniform"` classes stand on an equal footing in the last two however many examples
+    each has; with `"empirical"` frequent classes are favoured. The last two do not depend on the order of the data, can `merge`, and can `forget_samples`.
     `search` says which keys the first two may use to predict: `"selected"`, those that learning has
     selected at least once (`sgd`, as in the paper's experiments), or `"all"` (`counts`).
     With `reject`, inputs of higher `novelty` are answered "unknown", or −1 if labels are numbers.

@@ -256,6 +256,29 @@ class Solution:
     judgement: Judgement | None  # of values from the other rows; None without rows to judge by
 
 
+def level(sums: RidgeSums, solution: Solution) -> Solution:
+    """The same solution with every class on an equal footing: the mean square of its scores over
+    all rows is that of the others.
+
+    Ridge regression shrinks the scores of a class the more the fewer rows it has, which costs it
+    more than its due when the highest score wins. Needs no more than the sums.
+    """
+    squares = [judge(part, solution.values).score_squares for part in (sums.learned, sums.held)]
+    size = (squares[0] + squares[1]).diagonal().clamp(min=0).sqrt()  # (Y,)
+    seen = size > 0
+    if not bool(seen.any()):
+        return solution
+    factor = torch.where(seen, size[seen].mean() / size, 1.0)  # scores stay about as large
+    judged = solution.judgement
+    if judged is not None:
+        judged = Judgement(
+            judged.moments,
+            factor[:, None] * judged.score_squares * factor,
+            factor[:, None] * judged.score_sums,
+        )
+    return Solution(solution.values * factor, solution.lam, judged)
+
+
 def fit(sums: RidgeSums, grid: Sequence[float] = GRID, tolerance: float = TOLERANCE) -> Solution:
     """The solution from all rows, with the smallest λ of the grid whose squared error on held-out
     rows is within `tolerance` of the lowest.
