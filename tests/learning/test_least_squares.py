@@ -225,7 +225,8 @@ def test_level_gives_every_class_scores_of_one_size_and_leaves_their_order_of_ro
     assert torch.equal((phi @ plain.values).argsort(dim=0), (phi @ level.values).argsort(dim=0))
     assert level.lam == plain.lam
     before, after = plain.judgement, level.judgement
-    assert before is not None and after is not None
+    assert before is not None
+    assert after is not None
     again = ridge.judge(
         sums.held, ridge.solve([sums.learned], plain.lam) * (level.values / plain.values)[0]
     )

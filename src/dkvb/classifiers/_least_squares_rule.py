@@ -75,7 +75,7 @@ class State:
 
     @cached_property
     def empirical(self) -> ridge.Solution:
-        """The ridge solution, in which frequent classes score higher; solved when first asked for."""
+        """The ridge solution, which favours frequent classes; solved when first asked for."""
         return ridge.fit(self.sums)
 
     @cached_property

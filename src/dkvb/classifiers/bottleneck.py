@@ -37,7 +37,8 @@ class BottleneckClassifier(KeyedClassifier):
       find those of a class.
 
     With `prior="uniform"` classes stand on an equal footing in the last two however many examples
-    each has; with `"empirical"` frequent classes are favoured. The last two do not depend on the order of the data, can `merge`, and can `forget_samples`.
+    each has; with `"empirical"` frequent classes are favoured. These two do not depend on the
+    order of the data, can `merge`, and can `forget_samples`.
     `search` says which keys the first two may use to predict: `"selected"`, those that learning has
     selected at least once (`sgd`, as in the paper's experiments), or `"all"` (`counts`).
     With `reject`, inputs of higher `novelty` are answered "unknown", or −1 if labels are numbers.
