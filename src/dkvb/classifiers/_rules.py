@@ -121,7 +121,7 @@ class HardRule(Rule):
     _found: tuple[Any, Keys, Tensor] | None = None
 
     def prepare(self, keys: Keys, X: Any) -> Codes:
-        # No further candidates: with hundreds of codebooks almost every row has one in which none of
+        # No further candidates: with hundreds of codebooks almost every row has one where none of
         # its few nearest keys was selected, and a search among the selected is quicker than both.
         return keys.snap(X)
 
