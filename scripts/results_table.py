@@ -19,11 +19,10 @@ PAPER = {"CIFAR-10": "81.5", "CIFAR-100": "54.7"}
 ROWS = {
     "bottleneck": "bottleneck, `sgd`, 20 epochs a stage",
     "bottleneck:rule=counts": "**bottleneck, `counts`**",
-    "bottleneck:rule=least_squares,n_codebooks=320,n_pairs=32": (
-        "**bottleneck, `least_squares`**, 10,240 pairs (320 × 32)"
-    ),
+    "bottleneck:rule=least_squares": "**bottleneck, `least_squares`**, 10,240 pairs",
+    "bottleneck:rule=least_squares,n_codebooks=320,n_pairs=32": ('the same, `prior="empirical"`'),
     "bottleneck:rule=least_squares,n_codebooks=320": (
-        "**bottleneck, `least_squares`**, 20,480 pairs (320 × 64)"
+        '**bottleneck, `least_squares`**, 20,480 pairs (320 × 64), `prior="empirical"`'
     ),
     "prototypes": "nearest class mean",
     "slda": "streaming LDA",
@@ -61,7 +60,7 @@ def _cell(values: list[float]) -> str:
     if not values:
         return "–"
     spread = f" ± {stdev(values):.2f}" if len(values) > 1 else ""
-    seeds = "" if len(values) == 3 else f" ({len(values)} seeds)"
+    seeds = "" if len(values) == 3 else f" ({len(values)} seed{'s' * (len(values) > 1)})"
     return f"{fmean(values):.2f}{spread}{seeds}"
 
 
