@@ -54,6 +54,7 @@ def measure(size: Size, repeats: int, with_memory: bool) -> list[dict[str, Any]]
         for runner in runners[1:]
     }
     times: dict[tuple[str, str], tuple[float, str]] = {}
+    load = {}  # when it was timed; memory is measured later
     for op in OPERATIONS:
         timed = []
         for runner in runners:
@@ -66,6 +67,7 @@ def measure(size: Size, repeats: int, with_memory: bool) -> list[dict[str, Any]]
         calls = [operation(runner, op) for runner in timed]
         for runner, taken in zip(timed, alternate(calls, repeats), strict=True):
             times[runner.name, op] = taken / runner.units.get(op, 1), ""
+        load[op] = os.getloadavg()[0]
     found = []
     for op in OPERATIONS:
         for runner in runners:
@@ -83,6 +85,7 @@ def measure(size: Size, repeats: int, with_memory: bool) -> list[dict[str, Any]]
                     ratio=None if reason else seconds / times[ours.name, op][0],
                     peak_bytes=peak_bytes(runner.name, op, size.name) if with_memory else None,
                     repeats=repeats,
+                    load=load[op],
                     note=note,
                     refused=reason if runner is ours else None,
                 )

@@ -53,12 +53,12 @@ def record(mode: str, op: str, **fields: Any) -> dict[str, Any]:
     return {
         "mode": mode,
         "op": op,
-        **fields,
         "cpu": cpu_name(),
         "threads": torch.get_num_threads(),
         "load": os.getloadavg()[0],
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": versions(),
+        **fields,
     }
 
 
