@@ -153,7 +153,7 @@ def reproduce(
     name: Annotated[str | None, typer.Argument(help="Experiment; --list names them.")] = None,
     seeds: Seeds = "1,2,3,4,5",
     out: Annotated[
-        Path | None, typer.Option(help="Folder for results; results/NAME unless given.")
+        Path | None, typer.Option(help="Folder for results; runs/NAME unless given.")
     ] = None,
     list_all: Annotated[bool, typer.Option("--list", help="List the experiments.")] = False,
     as_json: AsJson = False,
@@ -175,7 +175,7 @@ def reproduce(
             raise ValueError("NAME: expected an experiment; dkvb reproduce --list names them")
         _validate.one_of("NAME", name, EXPERIMENTS)
         wanted_seeds = _parse_seeds(seeds)
-        folder = _make_folder(out or Path("results") / name)
+        folder = _make_folder(out or Path("runs") / name)
     module = import_module(f"dkvb.paper.{name.replace('-', '_')}")
     with _short_warnings():
         summary = module.run(list(wanted_seeds), folder, _show_progress(quiet))
@@ -186,7 +186,7 @@ def reproduce(
 
 
 @app.command()
-def demo(out: Out = Path("demo"), quiet: Quiet = False) -> None:
+def demo(out: Out = Path("demo-output"), quiet: Quiet = False) -> None:
     """Learn real images two classes at a time, in under a minute."""
     with _clear_errors():
         folder = _make_folder(out)

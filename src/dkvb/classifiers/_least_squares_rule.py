@@ -138,12 +138,11 @@ class LeastSquaresRule(Rule):
 
     def merge(self, other: Rule, target: Tensor) -> None:
         ours = self.state
-        if not isinstance(other, LeastSquaresRule) or (
-            other.reads.temperature != self.reads.temperature
-        ):
+        assert isinstance(other, LeastSquaresRule)  # the classifier has compared rules
+        if other.reads.temperature != self.reads.temperature:
             raise ValueError(
-                "other: expected rule 'least_squares' with the same temperature "
-                f"{self.reads.temperature}; got {other!r}"
+                f"other: expected a model with temperature {self.reads.temperature}, as this one; "
+                f"got {other.reads.temperature}; learn both with the same temperature"
             )
         theirs = _on(other.state, self.keys.device)
         target = target.to(self.keys.device)

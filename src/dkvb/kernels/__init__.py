@@ -1,4 +1,4 @@
-"""The three operations that cost time, each with an obvious oracle and faster versions.
+"""The operations that cost time, each with an obvious oracle and faster versions.
 
 `nearest` finds keys, `accumulate` gathers statistics of keys and classes, `descend` learns values
 by SGD. Every operation exists as `oracle` (obvious torch, any device), `cpu` (compiled by numba)
