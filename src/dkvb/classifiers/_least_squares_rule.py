@@ -18,6 +18,7 @@ from dkvb.bottleneck.reads import SoftReads, in_blocks
 from dkvb.classifiers._rules import Evidence, Rule
 from dkvb.kernels.hashing import content_hash
 from dkvb.learning import least_squares as ridge
+from dkvb.learning.counts import NOT_LEARNED
 
 # Of a softmax of scores, in units of how far held-out scores lie from the mean of their class: the
 # best was 0.63 to 0.78 where it could be measured (docs/research.md). Scores are about 0 or 1.
@@ -61,7 +62,7 @@ class Ledger:
             kept.append(left[entry] == 0)
             left[entry] -= not kept[-1]
         if left.total():
-            raise _never_learned()
+            raise ValueError(NOT_LEARNED)
         return self[torch.tensor(kept, dtype=torch.bool, device=self.columns.device)]
 
 
@@ -289,7 +290,7 @@ def _of_rows(state: State) -> State:
     """The state, or an error where no rows can have such sums."""
     for sum_ in (*state.sums.tensors().values(), state.selected):
         if sum_.numel() and float(sum_.min()) < 0:
-            raise _never_learned()
+            raise ValueError(NOT_LEARNED)
     return state
 
 
@@ -303,13 +304,6 @@ def _exact(state: State) -> State:
                 "nothing was changed; use more pairs a codebook, or learn the rest apart"
             )
     return state
-
-
-def _never_learned() -> ValueError:
-    return ValueError(
-        "X, y: expected rows that were learned with these labels; got rows that were not, or "
-        "more often than they were learned; nothing was changed"
-    )
 
 
 def _relabelled(ledger: Ledger | None, target: Tensor) -> Ledger | None:

@@ -229,11 +229,6 @@ def only_pairs(state: CountState, place: Tensor) -> CountState:
     )
 
 
-def compact(state: CountState) -> CountState:
-    """The same counts as one list."""
-    return replace(state, tallies=(state.whole,))
-
-
 def canonical(state: CountState) -> dict[str, Tensor]:
     """The state as tensors that are equal bit for bit if what was counted is."""
     kept = torch.cat([state.kept_codes, state.kept_columns.int()[:, None]], dim=1)  # (S, C + 1)
