@@ -1,0 +1,116 @@
+"""What the commands share: options, errors in one line, tables."""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+
+class Device(StrEnum):
+    """Where to compute."""
+
+    cpu = "cpu"
+    cuda = "cuda"
+
+
+Seeds = Annotated[str, typer.Option(help="Seeds, separated by commas.")]
+Out = Annotated[Path, typer.Option(help="Folder for records, summary and picture.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the summary as JSON, not as a table.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
+
+
+@contextmanager
+def clear_errors() -> Iterator[None]:
+    """Bad input ends with one line and exit code 2, not with a traceback."""
+    try:
+        yield
+    except (ValueError, TypeError, OSError) as error:
+        message = Text(f"error: {' '.join(str(error).split())}", style="bold red")
+        Console(stderr=True).print(message, soft_wrap=True)
+        raise typer.Exit(2) from error
+
+
+@contextmanager
+def short_warnings() -> Iterator[None]:
+    """Warnings as one line each, without the source line they came from."""
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_, **__: Console(stderr=True).print(
+            Text(f"warning: {message}", style="yellow"), soft_wrap=True
+        )
+        yield
+
+
+def show_progress(quiet: bool) -> bool:
+    return not quiet and sys.stderr.isatty()
+
+
+def parse_seeds(text: str) -> tuple[int, ...]:
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() for part in parts):
+        raise ValueError(f"--seeds: expected whole numbers from 0, such as 1,2,3; got {text!r}")
+    return tuple(int(part) for part in parts)
+
+
+def available(device: Device) -> str:
+    import torch
+
+    if device is Device.cuda and not torch.cuda.is_available():
+        raise ValueError(
+            "--device: expected a device that is here; got cuda, and torch sees none; use cpu"
+        )
+    return str(device)
+
+
+def make_folder(path: Path) -> Path:
+    if path.exists() and not path.is_dir():
+        raise ValueError(f"--out: expected a folder; got the file {path}; choose another name")
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+_COLUMNS = {
+    "final_accuracy": "final\naccuracy",
+    "average_incremental_accuracy": "average\nincremental",
+    "forgetting": "forgetting",
+    "learn_seconds": "learning\n(seconds)",
+}
+
+
+def show(summary: Mapping[str, Mapping[str, Any]], as_json: bool, title: str) -> None:
+    """Print a summary: a row a classifier, a column a metric."""
+    if as_json:
+        typer.echo(json.dumps(summary, indent=2, ensure_ascii=False))
+        return
+    metrics = list(dict.fromkeys(metric for row in summary.values() for metric in row))
+    if set(metrics) >= _COLUMNS.keys():
+        metrics = list(_COLUMNS)
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1))
+    table.add_column("classifier", overflow="fold")
+    for metric in metrics:
+        table.add_column(
+            _COLUMNS.get(metric, metric.replace("_", " ")), justify="right", no_wrap=True
+        )
+    for classifier, row in summary.items():
+        table.add_row(classifier, *(_cell(row.get(metric)) for metric in metrics))
+    # A pipe has no width to keep to.
+    Console(width=None if sys.stdout.isatty() else 200).print(table)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, Mapping) and {"mean", "std"} <= value.keys():
+        return "-" if value["mean"] is None else f"{value['mean']:.2f} ± {value['std']:.2f}"
+    if isinstance(value, list):
+        return "  ".join(_cell(item) for item in value)
+    return f"{value:.3f}" if isinstance(value, float) else "-" if value is None else str(value)

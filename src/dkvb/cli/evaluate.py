@@ -1,0 +1,119 @@
+"""`dkvb evaluate`: classifiers through a stream, compared over seeds."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dkvb.cli._shared import (
+    AsJson,
+    Device,
+    Out,
+    Quiet,
+    Seeds,
+    available,
+    clear_errors,
+    make_folder,
+    parse_seeds,
+    short_warnings,
+    show,
+    show_progress,
+)
+
+
+class Order(StrEnum):
+    """How the rows of the train file arrive."""
+
+    class_incremental = "class-incremental"
+    iid = "iid"
+
+
+def evaluate(
+    train: Annotated[Path, typer.Option(help="npz file with x (n, m) and labels y (n,).")],
+    test: Annotated[Path, typer.Option(help="npz file with x and y to test on.")],
+    classifier: Annotated[
+        list[str],
+        typer.Option(
+            metavar="NAME[:key=value,...]", help="What to evaluate; give it several times."
+        ),
+    ],
+    out: Out,
+    keys: Annotated[
+        Path | None,
+        typer.Option(
+            help="npz file with x to fit keys to; without it, the train rows, unlabelled."
+        ),
+    ] = None,
+    classes_per_stage: Annotated[int, typer.Option(help="New classes in each stage.")] = 2,
+    order: Annotated[
+        list[Order] | None,
+        typer.Option(help="How rows arrive: class-incremental unless given; may be given twice."),
+    ] = None,
+    seeds: Seeds = "1",
+    epochs: Annotated[
+        int | None, typer.Option(help="Epochs a stage, for classifiers that train in epochs.")
+    ] = None,
+    evaluate_every: Annotated[
+        int | None, typer.Option(help="Test each so many epochs too, not only after each stage.")
+    ] = None,
+    at_end: Annotated[
+        bool, typer.Option("--at-end", help="Test only after the last stage: faster.")
+    ] = False,
+    device: Annotated[Device, typer.Option(help="Where to compute.")] = Device.cpu,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run classifiers through a stream and compare them, over seeds."""
+    with clear_errors():
+        from dkvb.comparison import Comparison, Data, parse_spec
+        from dkvb.embeddings_file import read_embeddings, read_labelled
+
+        comparison = Comparison(
+            classifiers=tuple(parse_spec(text) for text in classifier),
+            seeds=parse_seeds(seeds),
+            orders=tuple(str(o) for o in order or [Order.class_incremental]),
+            classes_per_stage=classes_per_stage,
+            epochs=epochs,
+            evaluate_every=evaluate_every,
+            at_end=at_end,
+            device=available(device),
+        )
+        x, y = read_labelled(train, "--train")
+        test_rows = read_labelled(test, "--test", width=x.shape[1], like=y)
+        key_rows = x if keys is None else read_embeddings(keys, "--keys", width=x.shape[1])
+        data = Data((x, y), test_rows, key_rows)
+        comparison.rehearse(data)
+        make_folder(out)
+
+    from dkvb.records import append_record, summarise
+
+    records = []
+    with short_warnings():
+        for record in comparison.run(data, progress=show_progress(quiet)):
+            append_record(out / "records.jsonl", record)
+            records.append(record)
+    summary = summarise(records)
+    (out / "summary.json").write_text(json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
+    picture = _draw_curves(records, out / "accuracy.png")
+    if not quiet:
+        seed_word = f"{len(comparison.seeds)} seed{'s' * (len(comparison.seeds) > 1)}"
+        show(
+            summary, as_json, f"{', '.join(comparison.orders)}, {seed_word}: mean ± std, in percent"
+        )
+        if picture and not as_json:
+            typer.echo(f"picture: {picture}")
+
+
+def _draw_curves(records: list[Any], path: Path) -> Path | None:
+    try:
+        from dkvb.plots import accuracy_curves
+
+        return accuracy_curves(records, path)
+    except ModuleNotFoundError as error:
+        if error.name != "matplotlib":
+            raise
+        return None  # a comparison without matplotlib is a comparison still, only without a picture
