@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 BENCH_STAMP := $(VENV)/.installed-bench
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench clean
+.PHONY: help demo test torture lint bench docs clean
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -17,6 +17,13 @@ demo: $(STAMP)  ## learn ten kinds of images two at a time; prints a table, draw
 test: lint  ## lint, then every test and every example in the documentation
 	$(BIN)/pytest -n 2
 
+torture: export OMP_NUM_THREADS = 1
+torture: export NUMBA_NUM_THREADS = 1
+torture: $(STAMP)  ## kill 200 processes that change a model, fill a disk, spoil 10,000 files; some minutes
+	$(BIN)/python -m tests.model.kills --kills 200
+	$(BIN)/pytest -q -p no:cacheprovider tests/model/test_full_disk.py
+	$(BIN)/python -m tests.files.fuzz --files 10000
+
 lint: $(STAMP)  ## style, types, and which room may import which
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
@@ -26,8 +33,11 @@ lint: $(STAMP)  ## style, types, and which room may import which
 bench: $(BENCH_STAMP)  ## measure speed and memory against peers; some minutes, writes benchmark-output/
 	@$(BIN)/python -m benchmarks
 
+docs: $(STAMP)  ## pages on every public name, from docstrings; writes docs/api/
+	@$(BIN)/python scripts/api_docs.py docs/api
+
 clean:  ## remove the environment and everything generated
-	rm -rf $(VENV) build dist demo-output benchmark-output .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) build dist docs/api demo-output benchmark-output .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -o -name '*.egg-info' | xargs rm -rf
 
 $(STAMP): requirements/dev.txt pyproject.toml

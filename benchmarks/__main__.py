@@ -1,4 +1,4 @@
-"""`python -m benchmarks [cpu | gpu | growth | memory]`."""
+"""`python -m benchmarks [cpu | gpu | growth | memory | imagenet | scaling]`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,19 @@ def main(arguments: list[str] | None = None) -> int:
     memory.add_argument("--sizes", nargs="+", choices=SIZES, default=["64x1024"])
     memory.add_argument("--folder", type=Path, help="where 1 GB of embeddings may lie for a while")
 
-    for mode in (cpu, gpu, growth, memory):
+    imagenet = modes.add_parser("imagenet", help="ImageNet's shape on one machine, synthetic")
+    imagenet.add_argument("--device", default="cuda")
+    imagenet.add_argument("--rows", type=int, default=1_281_167)
+    imagenet.add_argument("--epochs", type=int, default=20, help="of SGD a stage; 0 for none")
+    imagenet.add_argument("--folder", type=Path, help="where 2 GB may lie for a while (CPU)")
+
+    scaling = modes.add_parser("scaling", help="several processes on the cores of this machine")
+    scaling.add_argument("--processes", type=int, nargs="+", default=[1, 2, 4])
+    scaling.add_argument("--size", choices=("small", "paper"), default="small")
+    scaling.add_argument("--only", nargs="+", default=[], help="operations; all unless given")
+    scaling.add_argument("--plot", type=Path, default=OUT / "scaling.png")
+
+    for mode in (cpu, gpu, growth, memory, imagenet, scaling):
         mode.add_argument("--out", type=Path, default=OUT / "results.jsonl", help="JSON lines")
 
     arguments = sys.argv[1:] if arguments is None else arguments
@@ -65,6 +77,16 @@ def main(arguments: list[str] | None = None) -> int:
         from benchmarks.growth import run as run_growth
 
         return run_growth(given.out, given.plot)
+    if given.mode == "imagenet":
+        from benchmarks.imagenet import Settings as Shape
+        from benchmarks.imagenet import run as run_imagenet
+
+        shape = Shape(given.device, given.rows, epochs=given.epochs)
+        return run_imagenet(shape, given.out, given.folder)
+    if given.mode == "scaling":
+        from benchmarks.scaling import run as run_scaling
+
+        return run_scaling(given.processes, given.size, given.out, given.plot, given.only)
     from benchmarks.memory import run as run_memory
 
     return run_memory(given.rows, given.sizes, given.out, given.folder)

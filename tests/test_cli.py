@@ -4,7 +4,8 @@ import json
 import re
 import subprocess
 import sys
-import warnings
+import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -118,11 +119,21 @@ def test_string_labels(files, rng):
     assert records[0].classes == names.tolist()
 
 
-def test_a_second_run_adds_its_records(files):
+def test_a_second_run_continues_the_first(files):
     assert evaluate(files).exit_code == 0
-    assert evaluate(files, "--seeds", "2").exit_code == 0
-    records, _ = read_records(files / "out" / "records.jsonl")
+    more = evaluate(files, "--seeds", "1,2", "--json")
+    path = files / "out" / "records.jsonl"
+    assert more.stderr == f"{path}: 1 of 2 runs finished; 1 to run\n"
+    records, _ = read_records(path)
     assert [record.seed for record in records] == [1, 2]
+    path.write_text(path.read_text().splitlines()[1][:-9])  # the first is gone, the second cut
+    again = evaluate(files, "--seeds", "1,2", "--json")
+    assert "0 of 2 runs finished, 1 damaged (line 1); 2 to run" in again.stderr
+    before, after = (json.loads(run.stdout)["prototypes"] for run in (more, again))
+    times = {"learn_seconds", "predict_seconds"}
+    assert all(after[key] == before[key] for key in before.keys() - times)
+    other = evaluate(files, "--classes-per-stage", "1")
+    assert "0 of 1 runs finished, 2 of other settings, 1 damaged" in other.stderr
 
 
 # -------------------------------------------------------------------------------- bad input
@@ -301,41 +312,84 @@ def test_the_real_command_in_a_pipe(files):
     assert bad.stderr.count("\n") == 1
 
 
-@pytest.fixture
-def experiment(monkeypatch):
-    """An experiment named key-dim in place of the paper's; returns what it was called with."""
-    calls = []
-
-    def run(seeds, out, progress):
-        warnings.warn("few rows", UserWarning, stacklevel=1)
-        calls.append((seeds, out, progress))
-        return {"linear": {"accuracy": [0.0, 1.0]}}
-
-    registry = SimpleNamespace(EXPERIMENTS={"key-dim": "Figure 4a"}, __path__=[])
-    monkeypatch.setitem(sys.modules, "dkvb.paper", registry)
-    monkeypatch.setitem(sys.modules, "dkvb.paper.key_dim", SimpleNamespace(run=run))
-    return calls
+def reproduce(out, *more):
+    return dkvb("reproduce", "granularity", "--quick", "--out", out, *_SMALL, *more)
 
 
-@pytest.mark.filterwarnings("default")
-def test_reproduce_runs_an_experiment(tmp_path, experiment):
-    result = dkvb("reproduce", "key-dim", "--seeds", "1,2", "--out", tmp_path / "out")
+_SMALL = ("--set", "n_codebooks=4", "--set", "n_pairs=8", "--set", "key_epochs=1",
+          "--set", "epochs=1")  # fmt: skip
+
+
+def test_reproduce_runs_an_experiment_once(tmp_path):
+    out = tmp_path / "out"
+    first = reproduce(out)
+    assert first.exit_code == 0, first.output
+    assert "5 stages of 2" in first.stdout
+    assert "any number of classes a stage ends the same" in first.stdout
+    assert first.stderr == ""
+    assert {p.name for p in out.iterdir()} == {"granularity.png", "records.jsonl", "summary.json"}
+    again = reproduce(out)
+    assert again.stdout == first.stdout
+    assert again.stderr == f"{out / 'records.jsonl'}: 4 of 4 runs finished; 0 to run\n"
+    redrawn = dkvb("reproduce", "granularity", "--redraw", "--quick", "--out", out, "--json")
+    assert list(json.loads(redrawn.stdout)["rows"]) == list(
+        json.loads((out / "summary.json").read_text())["rows"]
+    )
+    assert reproduce(out, "--quiet").output == ""
+
+
+def test_several_experiments_share_what_they_can(tmp_path):
+    both = ("granularity", "label-smoothing")
+    result = dkvb("reproduce", *both, "--quick", "--out", tmp_path, *_SMALL)
     assert result.exit_code == 0, result.output
-    assert experiment == [([1, 2], tmp_path / "out", False)]
-    assert "0.000  1.000" in result.stdout
-    assert result.stderr == "warning: few rows\n"
+    records = [read_records(tmp_path / name / "records.jsonl").records for name in both]
+    shared = {r.cell for r in records[0]} & {r.cell for r in records[1]}
+    assert len(shared) == 1
 
 
-def test_reproduce_names_its_experiments(tmp_path, experiment):
+def test_a_killed_command_continues(tmp_path):
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    seeds = ("--seeds", "1,2,3,4,5,6")
+    assert reproduce(whole, *seeds).exit_code == 0
+    command = [sys.executable, "-m", "dkvb", "reproduce", "granularity", "--quick", *_SMALL, *seeds]
+    running = subprocess.Popen([*command, "--out", killed], stdout=subprocess.DEVNULL)
+    path = killed / "records.jsonl"
+    while not (path.exists() and path.read_bytes().count(b"\n") >= 2):
+        assert running.poll() is None
+        time.sleep(0.01)
+    running.kill()
+    running.wait()
+    there = path.read_bytes().count(b"\n")
+    assert there < 24
+    done = reproduce(killed, *seeds)
+    assert f"{there} of 24 runs finished" in done.stderr
+    ours, theirs = (
+        {r.cell: replace(r, times={}) for r in read_records(folder / "records.jsonl").records}
+        for folder in (killed, whole)
+    )
+    assert ours == theirs
+    assert len(ours) == 24
+    summaries = [json.loads((f / "summary.json").read_text()) for f in (killed, whole)]
+    assert summaries[0] == summaries[1]
+
+
+def test_reproduce_names_its_experiments(tmp_path):
     listed = dkvb("reproduce", "--list")
     assert listed.exit_code == 0
-    assert listed.stdout.split() == ["key-dim", "Figure", "4a"]
+    names = [line.split()[0] for line in listed.stdout.splitlines()]
+    assert names[:4] == ["toy", "cifar10", "loss", "key-dim"]
+    assert len(names) == 20
     for arguments in (("nonesuch",), ()):
         refused = dkvb("reproduce", *arguments, "--out", tmp_path / "out")
         assert_refused(refused, tmp_path, "NAME: expected")
-    refused = dkvb("reproduce", "key-dim", "--seeds", "one", "--out", tmp_path / "out")
-    assert_refused(refused, tmp_path, "--seeds: expected")
-    assert experiment == []
+    bad = (("--seeds", "one"), "--seeds: expected"), (("--set", "epochs"), "FIELD=VALUE")
+    for arguments, message in (*bad, (("--set", "speed=1"), "--set: expected one of n_codebooks")):
+        refused = dkvb("reproduce", "pairs", "--quick", "--out", tmp_path / "out", *arguments)
+        assert_refused(refused, tmp_path, message)
+    refused = dkvb("reproduce", "pairs", "--data", tmp_path, "--out", tmp_path / "out")
+    assert_refused(refused, tmp_path, "cifar10-resnet50-train.npz.*dkvb embed --encoder resnet50")
+    refused = dkvb("reproduce", "pairs", "--redraw", "--out", tmp_path / "out")
+    assert_refused(refused, tmp_path, "records.jsonl")
 
 
 def test_demo_shows_its_table_and_names_its_picture(tmp_path, monkeypatch):

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from dkvb.bottleneck import Keys, KeyValueBottleneck, fit_keys
     from dkvb.classifiers.bottleneck import BottleneckClassifier
     from dkvb.classifiers.regressor import BottleneckRegressor
+    from dkvb.export import export_onnx
 
 __version__ = "0.1.0"
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "BottleneckRegressor",
     "KeyValueBottleneck",
     "Keys",
+    "export_onnx",
     "fit_keys",
 ]
 
@@ -24,6 +26,7 @@ _HOMES = {
     "BottleneckRegressor": "dkvb.classifiers.regressor",
     "KeyValueBottleneck": "dkvb.bottleneck",
     "Keys": "dkvb.bottleneck",
+    "export_onnx": "dkvb.export",
     "fit_keys": "dkvb.bottleneck",
 }
 

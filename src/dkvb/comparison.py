@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import clone
+import torch
 
-from dkvb import _validate, streams
-from dkvb.classifiers import classifier_names, make_classifier
+from dkvb import _validate, distributed, streams
+from dkvb.bottleneck import Keys
+from dkvb.classifiers import classifier_class, classifier_names, make_classifier
 from dkvb.evaluate import evaluate
-from dkvb.records import RunRecord
+from dkvb.records import Cell, Job, RunRecord
 
 Array = npt.NDArray[Any]
 
@@ -30,6 +33,7 @@ class Data(NamedTuple):
     train: tuple[Array, Array]
     test: tuple[Array, Array]
     keys: Array
+    names: Mapping[str, str] = {}  # what records shall call them
 
 
 class ClassifierSpec(NamedTuple):
@@ -37,7 +41,7 @@ class ClassifierSpec(NamedTuple):
 
     text: str
     name: str
-    settings: dict[str, str]
+    settings: dict[str, Any]
 
 
 def parse_spec(text: str) -> ClassifierSpec:
@@ -70,6 +74,7 @@ class Comparison:
     epochs: int | None = None
     evaluate_every: int | None = None
     at_end: bool = False
+    memory: bool = False
     device: str = "cpu"
 
     def __post_init__(self) -> None:
@@ -85,7 +90,7 @@ class Comparison:
 
     def rehearse(self, data: Data) -> None:
         """Run every classifier on a few rows for an epoch, so that a bad setting fails at once."""
-        small = Data(_few(data.train), _few(data.test), _thin(data.keys))
+        small = Data(_few(data.train), _few(data.test), _thin(data.keys), data.names)
         stream = streams.iid(small.train[1])
         for spec in self.classifiers:
             with warnings.catch_warnings():
@@ -96,37 +101,130 @@ class Comparison:
                     raise ValueError(f"classifier {spec.text}: {error}") from error
 
     def run(self, data: Data, progress: bool = False) -> Iterator[RunRecord]:
-        """Yield a record a classifier, order and seed, as each is finished.
+        """Yield a record a classifier, order and seed, as each is finished."""
+        for job in self.jobs(data):
+            for _, record in job.run(job.cells, progress):
+                yield record
 
-        Keys are fitted once a classifier and seed: every order starts from the same ones.
+    def jobs(self, data: Data) -> list[Job]:
+        """The runs as jobs for `records.finish`: one a classifier and seed, with every order.
+
+        On a GPU, all runs of classifiers that learn by gradient descent are one job, side by side.
         """
-        for seed in self.seeds:
-            for spec in self.classifiers:
-                original = _Once(partial(self._make, spec, seed, data.keys))
-                for order in self.orders:
-                    yield evaluate(
-                        original.copy,
-                        self._stream(order, data.train[1], seed),
-                        data.train,
-                        data.test,
-                        evaluate_every=self.evaluate_every,
-                        at_end=self.at_end,
-                        progress=progress,
-                        name=spec.text,
-                        seed=seed,
-                        config={"order": order, "settings": spec.settings},
-                    )
+        placed = Placed(data, self.device)
+        stacked = [spec for spec in self.classifiers if self._stacks(spec)]
+        apart = [
+            Job(
+                [self._cell(spec, order, seed, placed) for order in self.orders],
+                partial(self._run, spec, seed, placed),
+            )
+            for seed in self.seeds
+            for spec in self.classifiers
+            if spec not in stacked
+        ]
+        if not stacked:
+            return apart
+        runs = {
+            self._cell(spec, order, seed, placed): spec
+            for spec in stacked
+            for order in self.orders
+            for seed in self.seeds
+        }
+        return [*apart, Job(list(runs), partial(self._run_stacked, runs, placed))]
+
+    def _stacks(self, spec: ClassifierSpec) -> bool:
+        from dkvb.classifiers._gradient import GradientClassifier
+
+        # On a CPU there is little to win, and a killed run would lose more.
+        return self.device != "cpu" and issubclass(classifier_class(spec.name), GradientClassifier)
+
+    def _cell(self, spec: ClassifierSpec, order: str, seed: int, data: Placed) -> Cell:
+        what = {
+            "name": spec.name,
+            "settings": spec.settings,
+            "order": order,
+            "seed": seed,
+            "classes_per_stage": None if order == "iid" else self.classes_per_stage,
+            "epochs": self.epochs,
+            "evaluate_every": self.evaluate_every,
+            "at_end": self.at_end,
+            "memory": self.memory,
+            "data": data.names,
+            "contents": data.contents,
+        }
+        return Cell(spec.text, what)
+
+    def _run(
+        self,
+        spec: ClassifierSpec,
+        seed: int,
+        data: Placed,
+        cells: Sequence[Cell],
+        progress: bool,
+    ) -> Iterator[tuple[Cell, RunRecord]]:
+        for cell in cells:
+            train, test = data.rows_for(spec)
+            record = evaluate(
+                partial(self._make_with_keys, spec, seed, data),
+                self._stream(cell.what["order"], train[1], seed),
+                train,
+                test,
+                evaluate_every=self.evaluate_every,
+                at_end=self.at_end,
+                memory=self.memory,
+                progress=progress,
+                name=spec.text,
+                seed=seed,
+                config=_config(cell),
+            )
+            yield cell, record
+
+    def _run_stacked(
+        self,
+        specs: Mapping[Cell, ClassifierSpec],
+        data: Placed,
+        cells: Sequence[Cell],
+        progress: bool,
+    ) -> Iterator[tuple[Cell, RunRecord]]:
+        from dkvb.stacked import Run, train_stack
+
+        (x, y), (x_test, y_test) = data.train, data.test
+        runs = [
+            Run(
+                self._make(specs[cell], cell.what["seed"], None),
+                self._stream(cell.what["order"], y, cell.what["seed"]),
+                cell.classifier,
+                cell.what["seed"],
+                _config(cell),
+            )
+            for cell in cells
+        ]
+        records = train_stack(
+            runs,
+            (data.on_device(x), y),
+            (data.on_device(x_test), y_test),
+            evaluate_every=self.evaluate_every,
+            at_end=self.at_end,
+            memory=self.memory,
+            progress=progress,
+        )
+        return iter(list(zip(cells, records, strict=True)))
+
+    def _make_with_keys(self, spec: ClassifierSpec, seed: int, data: Placed) -> Any:
+        if hasattr(classifier_class(spec.name), "fit_keys"):
+            return with_shared_keys(self._make(spec, seed, None), data, seed)
+        return self._make(spec, seed, data.keys)
 
     def _stream(self, order: str, y: Array, seed: int) -> streams.Stream:
         if order == "iid":
             return streams.iid(y, seed)
         return streams.class_incremental(y, self.classes_per_stage, seed)
 
-    def _make(self, spec: ClassifierSpec, seed: int, keys: Array) -> Any:
+    def _make(self, spec: ClassifierSpec, seed: int, keys: Array | None) -> Any:
         return make_classifier(
             spec.name,
             spec.settings,
-            key_rows=keys,
+            key_rows=None if keys is None else keys[distributed.shard(len(keys))],
             seed=seed,
             device=self.device,
             epochs=self.epochs,
@@ -140,16 +238,95 @@ class Comparison:
         return classifier
 
 
-class _Once:
-    """Makes a classifier when first asked, and hands out unfitted copies that share its keys."""
+def _config(cell: Cell) -> dict[str, Any]:
+    """What a record says of its cell."""
+    return {name: cell.what[name] for name in ("order", "settings", "data")}
 
-    def __init__(self, make: Callable[[], Any]) -> None:
-        self._make = make
-        self._made: Any = None
 
-    def copy(self) -> Any:
-        self._made = self._make() if self._made is None else self._made
-        return clone(self._made)
+class Placed:
+    """Data, and once it was asked for also on the device, where codes are found."""
+
+    def __init__(self, data: Data, device: str) -> None:
+        self._device = device
+        self._tensors: dict[int, Any] = {}
+        self.train, self.test, self.keys = data.train, data.test, data.keys
+        self.names = dict(data.names)
+
+    @cached_property
+    def contents(self) -> dict[str, str]:
+        """Digests of train, test and key rows."""
+        return {
+            "train": fingerprint(*self.train),
+            "test": fingerprint(*self.test),
+            "keys": fingerprint(self.keys),
+        }
+
+    def rows_for(self, spec: ClassifierSpec) -> tuple[tuple[Any, Array], tuple[Any, Array]]:
+        """Train and test as this classifier takes them: as tensors if it reads codes alone."""
+        train, test = self.train, self.test
+        if spec.name != "bottleneck" or spec.settings.get("rule") == "least_squares":
+            return train, test
+        return (self.on_device(train[0]), train[1]), (self.on_device(test[0]), test[1])
+
+    def on_device(self, X: Array) -> Any:
+        if self._device == "cpu":
+            return X
+        if id(X) not in self._tensors:
+            self._tensors[id(X)] = _validate.as_float32(X).to(self._device)
+        return self._tensors[id(X)]
+
+
+# Keys, by the rows they were fitted to, seed, device and sizes: experiments share many.
+_FITTED: dict[tuple[Any, ...], Keys] = {}
+_MOST_FITTED = 12
+_KEY_PARAMETERS = (
+    "rule",  # whose default sizes these are
+    "n_codebooks",
+    "n_pairs",
+    "key_dim",
+    "key_method",
+    "key_epochs",
+    "conditioning",
+    "n_components",
+)
+
+
+def with_shared_keys(classifier: Any, data: Placed, seed: int) -> Any:
+    """The classifier with keys, which it shares with all others of the same sizes, rows and
+    seed."""
+    settings = [getattr(classifier, name) for name in _KEY_PARAMETERS]
+    address = (data.contents["keys"], seed, str(classifier.device), *settings)
+    if address not in _FITTED:
+        own = distributed.shard(len(data.keys))
+        _FITTED[address] = classifier.fit_keys(data.on_device(data.keys)[own])
+        while len(_FITTED) > _MOST_FITTED:
+            _FITTED.pop(next(iter(_FITTED)))
+    return classifier.set_params(keys=_FITTED[address])
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """One thread for torch: with small steps, two mostly wait for each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def fingerprint(x: Array, y: Array | None = None) -> str:
+    """A digest of embeddings, by a thousand of their rows, and of all labels.
+
+    >>> fingerprint(np.zeros((3, 2))) == fingerprint(np.ones((3, 2)))
+    False
+    """
+    digest = hashlib.blake2b(repr((x.shape, str(x.dtype))).encode(), digest_size=8)
+    spread = np.linspace(0, len(x) - 1, min(len(x), 1000)).astype(np.int64)
+    digest.update(np.ascontiguousarray(x[spread]).tobytes())
+    if y is not None:
+        digest.update(np.ascontiguousarray(y).tobytes())
+    return digest.hexdigest()
 
 
 def _thin(rows: Array) -> Array:

@@ -60,6 +60,13 @@ def top_k_accuracy(
     >>> top_k_accuracy([0, 1], [[0.1, 0.2, 0.7], [0.3, 0.6, 0.1]], classes=[0, 1, 2], k=2)
     0.5
     """
+    return float(in_top_k(y_true, scores, classes, k).mean())
+
+
+def in_top_k(
+    y_true: npt.ArrayLike, scores: npt.ArrayLike, classes: npt.ArrayLike, k: int = 5
+) -> npt.NDArray[np.bool_]:
+    """Of each row (n,), whether its true class is among the k highest of its scores (n, Y)."""
     labels, table = np.asarray(classes), np.asarray(scores, dtype=np.float64)  # (Y,), (n, Y)
     truth = np.asarray(y_true)
     if table.shape != (len(truth), len(labels)) or len(truth) == 0:
@@ -72,7 +79,8 @@ def top_k_accuracy(
     columns = _columns(truth, labels, "y_true")[:, None]  # (n, 1)
     own = np.take_along_axis(table, columns, axis=1)  # (n, 1)
     ahead = (table > own) | ((table == own) & (np.arange(len(labels)) < columns))  # (n, Y)
-    return float((ahead.sum(axis=1) < k).mean())
+    within: npt.NDArray[np.bool_] = ahead.sum(axis=1) < k
+    return within
 
 
 def expected_calibration_error(

@@ -1,14 +1,17 @@
-"""Records of runs: one JSON line each, appended, read back and summarised."""
+"""Records of runs: one JSON line each, appended, read back, continued and summarised."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
+
+from dkvb import distributed
 
 Number = float | None
 Summary = dict[str, dict[str, dict[str, Number]]]
@@ -50,6 +53,8 @@ class RunRecord:
     accuracy_matrix: list[list[Number]]  # [after stage i][on the classes of stage j]
     metrics: dict[str, Number]
     times: dict[str, float]  # seconds
+    cell: str = ""  # identity of the cell that was run
+    extra: dict[str, Any] = field(default_factory=dict)  # what an experiment measured besides
 
     def to_json(self) -> str:
         """The record as one line of JSON."""
@@ -60,10 +65,14 @@ class RunRecord:
         """The record back from its line; ValueError if the line is cut or is not a record."""
         try:
             content = json.loads(line)
-            named = {field.name: content[field.name] for field in fields(cls)}
+            named = {f.name: content[f.name] for f in fields(cls) if f.name in content or _must(f)}
             return cls(**named | {"curve": [Evaluation(**point) for point in content["curve"]]})
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"line: expected a whole run record; got {line[:40]!r}...") from error
+
+
+def _must(field: Any) -> bool:
+    return field.default is MISSING and field.default_factory is MISSING
 
 
 class RecordsFile(NamedTuple):
@@ -74,7 +83,10 @@ class RecordsFile(NamedTuple):
 
 
 def append_record(path: Path, record: RunRecord) -> None:
-    """Add one line at the end of the file and wait until it is on disk."""
+    """Add one line at the end of the file and wait until it is on disk; of several processes, the
+    first does."""
+    if distributed.rank() > 0:
+        return
     with Path(path).open("ab+") as file:
         if file.tell():
             file.seek(-1, os.SEEK_END)
@@ -98,6 +110,85 @@ def read_records(path: Path) -> RecordsFile:
     return found
 
 
+@dataclass(frozen=True, eq=False)
+class Cell:
+    """One run to be done. `what` holds all that decides its numbers, and nothing else."""
+
+    classifier: str  # as tables show it
+    what: Mapping[str, Any]  # plain types
+
+    @property
+    def identity(self) -> str:
+        """A digest of `what`: the same run, the same identity.
+
+        >>> Cell("a", {"seed": 1, "order": "iid"}).identity
+        '6f36f5f21d8e6683'
+        """
+        text = json.dumps(self.what, sort_keys=True, allow_nan=False)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+class Job(NamedTuple):
+    """Cells that share work. `run` takes those that are missing, and whether to show progress."""
+
+    cells: Sequence[Cell]
+    run: Callable[[Sequence[Cell], bool], Iterator[tuple[Cell, RunRecord]]]
+
+
+def finish(
+    jobs: Sequence[Job],
+    path: Path,
+    *,
+    known: Mapping[str, RunRecord] | None = None,
+    progress: bool = False,
+    say: Callable[[str], None] = lambda text: None,
+) -> list[RunRecord]:
+    """A record for every cell, in the order of the jobs: from the file at `path`, where it has one,
+    else from `known` (identity → record, of other files), else by running it.
+
+    Each new record is on disk before the next run begins, so that a killed run loses the cell in
+    flight and nothing else. `say` is told what the file held.
+    """
+    from tqdm import tqdm
+
+    wanted = [cell for job in jobs for cell in job.cells]
+    found = read_records(path) if path.exists() else RecordsFile([], [])
+    done = {record.cell: record for record in found.records}
+    distributed.same_everywhere(sorted(map(str, done)), str(path))  # nobody runs before all read
+    if found.records or found.damaged:
+        say(_what_was_found(path, wanted, done, found))
+    for cell in wanted:
+        if cell.identity in (known or {}) and cell.identity not in done:
+            done[cell.identity] = replace((known or {})[cell.identity], classifier=cell.classifier)
+            append_record(path, done[cell.identity])
+    missing = len({cell.identity for cell in wanted} - done.keys())
+    with tqdm(total=missing, unit="run", disable=not progress, smoothing=0) as bar:
+        for job in jobs:
+            left = [cell for cell in job.cells if cell.identity not in done]
+            if not left:
+                continue
+            bar.set_description(left[0].classifier)
+            for cell, record in job.run(left, progress):
+                done[cell.identity] = replace(record, cell=cell.identity)
+                append_record(path, done[cell.identity])
+                bar.update()
+    return [replace(done[cell.identity], classifier=cell.classifier) for cell in wanted]
+
+
+def _what_was_found(
+    path: Path, wanted: Sequence[Cell], done: Mapping[str, RunRecord], found: RecordsFile
+) -> str:
+    finished = sum(cell.identity in done for cell in wanted)
+    parts = [f"{finished} of {len(wanted)} runs finished"]
+    others = len(done.keys() - {cell.identity for cell in wanted})
+    if others:
+        parts.append(f"{others} of other settings")
+    if found.damaged:
+        lines = ", ".join(map(str, found.damaged))
+        parts.append(f"{len(found.damaged)} damaged (line {lines})")
+    return f"{path}: {', '.join(parts)}; {len(wanted) - finished} to run"
+
+
 def summarise(records: Iterable[RunRecord]) -> Summary:
     """Mean and sample standard deviation over seeds, a classifier each; accuracies in percent.
 
@@ -114,14 +205,19 @@ def summarise(records: Iterable[RunRecord]) -> Summary:
 
 
 def _over_seeds(records: Sequence[RunRecord]) -> dict[str, dict[str, Number]]:
-    summary = {name: _spread([r.metrics.get(name) for r in records], 100.0) for name in FRACTIONS}
-    summary["test_loss"] = _spread([r.metrics.get("test_loss") for r in records])
+    summary = {name: spread([r.metrics.get(name) for r in records], 100.0) for name in FRACTIONS}
+    summary["test_loss"] = spread([r.metrics.get("test_loss") for r in records])
     for part in ("learn", "predict"):
-        summary[f"{part}_seconds"] = _spread([r.times[part] for r in records])
+        summary[f"{part}_seconds"] = spread([r.times[part] for r in records])
     return summary
 
 
-def _spread(values: Sequence[Number], scale: float = 1.0) -> dict[str, Number]:
+def spread(values: Sequence[Number], scale: float = 1.0) -> dict[str, Number]:
+    """Mean and sample standard deviation of what is known.
+
+    >>> spread([0.5, None, 0.7], scale=100)
+    {'mean': 60.0, 'std': 14.142136}
+    """
     known = [scale * value for value in values if value is not None]
     if not known:
         return {"mean": None, "std": None}

@@ -11,6 +11,7 @@ from dkvb.bottleneck import fit_keys
 from dkvb.classifiers import classifier_class
 
 BOOKS = {"n_codebooks": 16, "key_dim": 3}
+NEURONS = {"n_neurons": 64, "k": 5, "switch_after": 500}
 
 # One entry for each model under test; what follows a dash tells apart the rules of one classifier.
 SMALL: dict[str, dict[str, Any]] = {
@@ -25,6 +26,17 @@ SMALL: dict[str, dict[str, Any]] = {
         "epochs": 20,
         "batch_size": 32,
     },
+    "sdmlp": {**NEURONS, "learning_rate": 0.5, "epochs": 30},
+    "sdmlp-ewc": {**NEURONS, "learning_rate": 0.5, "epochs": 30, "ewc_strength": 1.0},
+    "ewc": {
+        "hidden": 16,
+        "learning_rate": 0.02,
+        "optimizer": "adam",
+        "epochs": 20,
+        "batch_size": 32,
+        "ewc_strength": 1.0,
+    },
+    "fly": {"n_cells": 400, "n_inputs": 3, "share": 0.3},
     "prototypes": {},
     "slda": {},
     "ranpac": {"n_features": 64},
@@ -35,6 +47,7 @@ NAMES = list(SMALL)
 ORDER_FREE = [
     "bottleneck-counts",
     "bottleneck-least_squares",
+    "fly",
     "prototypes",
     "slda",
     "ranpac",

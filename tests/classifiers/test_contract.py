@@ -217,6 +217,10 @@ def test_any_order_and_any_batching_give_the_same_model(name, data):
     [
         ("bottleneck-sgd", {}),
         *((name, {"optimizer": rule}) for name in ("linear", "mlp") for rule in ("sgd", "adam")),
+        ("sdmlp", {}),
+        ("sdmlp-ewc", {"boundary": "told"}),
+        ("ewc", {"boundary": "told"}),
+        ("fly", {}),
     ],
 )
 def test_k_calls_of_one_epoch_are_one_call_of_k(name, settings):
@@ -262,7 +266,7 @@ def test_settings_from_text():
     ("name", "params", "says"),
     [
         ("lineal", {}, "'linear', 'mlp'.*got 'lineal'"),
-        ("linear", {"lr": "1"}, "'linear'.*'bias', 'epochs'.*got 'lr'"),
+        ("linear", {"lr": "1"}, "'linear'.*'epochs', 'batch_size'.*'bias'.*got 'lr'"),
         ("mlp", {"hidden": "many"}, "hidden: expected int; got 'many'"),
         ("linear", {"bias": "perhaps"}, "bias: expected bool; got 'perhaps'"),
     ],

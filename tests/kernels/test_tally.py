@@ -29,18 +29,48 @@ def test_joined_lists_are_sums_without_zeros(backend, first, second):
     assert counts.dtype == torch.int32
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("chunk", [1, 7, 1 << 20])
-@pytest.mark.parametrize(("n", "C", "K", "Y"), [(1, 1, 1, 1), (13, 3, 5, 4), (40, 7, 2, 1)])
-def test_rows_add_up_what_their_pairs_hold(backend, chunk, n, C, K, Y, monkeypatch, rng):
-    monkeypatch.setattr("dkvb.kernels.tally.oracle.CHUNK_ELEMENTS", chunk)
-    table = rng.integers(0, 3, size=(C * K, Y))
+def bounded(table):
+    """A table (pairs, Y) as a list with bounds."""
     pair, column = np.nonzero(table)
     places = torch.from_numpy(pair * COLUMNS + column)
     counts = torch.from_numpy(table[pair, column].astype(np.int32))
-    bounds = torch.from_numpy(np.searchsorted(pair, np.arange(C * K + 1)))
+    bounds = torch.from_numpy(np.searchsorted(pair, np.arange(len(table) + 1)))
+    return tally.Bounded(places, counts, bounds)
+
+
+SHAPES = [(1, 1, 1, 1), (13, 3, 5, 4), (40, 17, 2, 1)]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("chunk", [1, 7, 1 << 20])
+@pytest.mark.parametrize(("n", "C", "K", "Y"), SHAPES)
+def test_rows_add_up_what_their_pairs_hold(backend, chunk, n, C, K, Y, monkeypatch, rng):
+    monkeypatch.setattr("dkvb.kernels.tally.oracle.CHUNK_ELEMENTS", chunk)
+    table = rng.integers(0, 3, size=(C * K, Y))
     codes = torch.from_numpy(rng.integers(K, size=(n, C)) + np.arange(C) * K)
-    worth = np.array([0, 5, -70])
-    expected = worth[table][codes.numpy()].sum(axis=1)  # (n, Y)
-    found = tally.pool(places, counts, bounds, codes, torch.from_numpy(worth), Y, backend)
-    assert np.array_equal(found.numpy(), expected)
+    found = tally.pool(bounded(table), codes, Y, backend)
+    assert np.array_equal(found.numpy(), table[codes.numpy()].sum(axis=1))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("chunk", [1, 50, 1 << 20])
+@pytest.mark.parametrize("R", [0, 2])
+@pytest.mark.parametrize(("n", "C", "K", "Y"), SHAPES)
+def test_logarithms_of_what_pairs_and_their_regions_hold(
+    backend, chunk, R, n, C, K, Y, monkeypatch, rng
+):
+    monkeypatch.setattr("dkvb.kernels.tally.oracle.CHUNK_ELEMENTS", chunk)
+    G = 3
+    own, regional = rng.integers(0, 3, size=(C * K, Y)), rng.integers(0, 4, size=(R * C * G, Y))
+    pairs = rng.integers(K, size=(n, C)) + np.arange(C) * K
+    cells = rng.integers(G, size=(n, R * C)) + np.arange(R * C) * G
+    shares, weights = rng.random(R * C * G), rng.random((1 + R, Y))
+    constant = rng.random(Y) * 1e-20  # of which many together are beyond float64
+    inside = constant + weights[0] * own[pairs]
+    for r in range(R):
+        cell = cells[:, r * C : (r + 1) * C]
+        inside = inside + weights[1 + r] * shares[cell][:, :, None] * regional[cell]
+    lists = bounded(own), bounded(regional)
+    arrays = (torch.from_numpy(a) for a in (pairs, cells, shares, weights, constant))
+    found = tally.pool_logs(*lists, *arrays, backend)
+    np.testing.assert_allclose(found, np.log(inside).sum(axis=1), rtol=1e-12)

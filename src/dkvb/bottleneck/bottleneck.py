@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from dkvb import files
 from dkvb._validate import one_of, positive_int, real
 from dkvb.bottleneck.conditioning import Conditioning
 from dkvb.bottleneck.decoder import MeanPool, make_decoder
@@ -222,6 +224,25 @@ class KeyValueBottleneck(nn.Module):
         if self.projection is None:
             return keys.projection(rows)
         return torch.einsum("np,cpd->ncd", rows, self.projection)
+
+    def save(self, path: str | Path) -> None:
+        """Write keys, values, decoder and settings to a file, safetensors."""
+        from dkvb.bottleneck.saved import bottleneck_state
+
+        files.write(path, "bottleneck", bottleneck_state(self))
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path,
+        *,
+        decoder: nn.Module | None = None,
+        device: torch.device | str = "cpu",
+    ) -> KeyValueBottleneck:
+        """The module in a file. A `decoder` of your own must be given again: files hold no code."""
+        from dkvb.bottleneck.saved import bottleneck_from
+
+        return bottleneck_from(files.read(path, "bottleneck").state, decoder, device)
 
     def prune(self) -> KeyValueBottleneck:
         """A smaller model without the pairs that training never selected; this one is unchanged."""

@@ -9,6 +9,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from dkvb import distributed
 from dkvb._validate import one_of
 from dkvb.kernels.nearest import tree_sum
 
@@ -99,12 +100,12 @@ def fit_conditioning(
     `"centre"` changes no distance. `"half-whitened"` and `"whitened"` take the square root of
     embeddings that are never negative (as after a ReLU), scale each row to unit length, and keep
     the first `n_components` principal axes, divided by the fourth or the square root of their
-    variance.
+    variance. Of several processes each gives its own rows; all get the same conditioning.
     """
     one_of("conditioning", kind, KINDS)
     if kind == "centre":
         return Conditioning(_mean(rows).float())
-    positive = all(bool((x >= 0).all()) for x in rows())
+    positive = distributed.total(sum(int((x < 0).sum()) for x in rows())) == 0
     width = next(rows()).shape[1]
     bare = Conditioning(torch.zeros(width), None, 0.5 if positive else 1.0, normalise=True)
     bare = bare.to(next(rows()).device)
@@ -116,7 +117,9 @@ def fit_conditioning(
         z = centred(x)
         covariance += z.T @ z
         count += len(z)
-    variance, axes = torch.linalg.eigh(covariance / count)
+    count = distributed.total(count)
+    variance, axes = torch.linalg.eigh(distributed.sum_(covariance) / count)
+    variance, axes = (distributed.broadcast(t.contiguous()) for t in (variance, axes))
     kept = min(width, n_components or width, max(1, count - 1))
     variance, axes = variance.flip(0)[:kept].clamp(min=0), axes.flip(1)[:, :kept]
     exponent = -0.5 if kind == "whitened" else -0.25
@@ -132,4 +135,4 @@ def _mean(rows: Callable[[], Iterator[Tensor]]) -> Tensor:
         total = part if total is None else total + part
         count += len(x)
     assert total is not None
-    return total / count
+    return distributed.sum_(total) / distributed.total(count)

@@ -12,10 +12,9 @@ from torch.nn.functional import pad
 
 from dkvb import _validate
 from dkvb.bottleneck.keys import Keys, first_of_equals
-from dkvb.kernels import accumulate
+from dkvb.bottleneck.regions import means
 from dkvb.kernels.hashing import content_hash
 
-PASSES = 5  # of Lloyd's algorithm over the rows that new keys are made of
 MOST_ROWS = 1 << 13
 
 
@@ -31,7 +30,7 @@ def grow(keys: Keys, X: Any, selected: Tensor, n_new: int) -> Keys:
     heads = keys.heads(chosen)  # (n, C, d)
     size = float(heads.square().mean().sqrt())
     unit = 2.0 ** math.floor(math.log2(size)) if size > 0 else 1.0  # keeps squares in float32
-    fresh = _means((heads / unit).float(), n_new) * unit  # (C, new, d)
+    fresh = means((heads / unit).float(), n_new) * unit  # (C, new, d)
 
     # Free places first, the best to give up first; then places behind the last.
     order = selected.long() * 2 + (keys.first_of_equals & ~selected).long()
@@ -51,12 +50,3 @@ def grow(keys: Keys, X: Any, selected: Tensor, n_new: int) -> Keys:
     settings = {**keys.settings, "generation": generation}
     return replace(keys, keys=grown.contiguous(), report=report, settings=settings)
 
-
-def _means(heads: Tensor, most: int) -> Tensor:
-    """At most so many means (C, new, d) of heads (n, C, d)."""
-    means = heads[:most].transpose(0, 1).contiguous()
-    for _ in range(PASSES if len(heads) > most else 0):
-        _, counts, sums, _ = accumulate.assign_sums(heads, means)
-        found = (sums / counts.clamp(min=1)[:, :, None]).float()
-        means = torch.where((counts > 0)[:, :, None], found, means)
-    return means

@@ -2,13 +2,18 @@
 
 No codebook knows of another. For an array, the heads of a few codebooks at a time are computed once
 and kept for all epochs; a stream of batches is projected batch by batch.
+
+Of several processes each gives its own rows, and all get the same keys. Lloyd's sums and counts are
+added up after every pass, C·K·(8 d + 8) bytes. Moving averages change with every batch, and adding
+those up would send as much each time; there the processes exchange heads instead, n·C·d·4 bytes
+once, and each moves the keys of its own codebooks over the rows of all.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -16,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dkvb import _validate
+from dkvb import _validate, distributed
 from dkvb.bottleneck.conditioning import Conditioning, fit_conditioning
 from dkvb.bottleneck.keys import KeyReport, Keys, first_of_equals
 from dkvb.bottleneck.projection import Projection, make_projection
@@ -71,7 +76,8 @@ def fit_keys(
     keep their old averages, as in the paper's own code, for comparison), `"lloyd"` (k-means in
     `epochs` passes) or `"sample"` (random rows). One row in ten is held out to measure the keys.
     `conditioning` prepares embeddings for L2 distances, see `fit_conditioning`; the paper's is
-    `"centre"`, which changes none.
+    `"centre"`, which changes none. In a job of several processes X is this process's part of the
+    rows, at least one, and all processes get the same keys.
 
     >>> import numpy as np
     >>> X = np.random.default_rng(0).normal(size=(500, 32))
@@ -114,7 +120,10 @@ def fit_keys(
         "random_state": seed,
         "conditioning": conditioning,
     }
-    return Keys(conditioned, heads_of, keys, spread, novelty, report, settings)
+    fitted = Keys(conditioned, heads_of, keys, spread, novelty, report, settings)
+    if distributed.world_size() > 1:
+        distributed.same_everywhere(fitted.fingerprint, "keys")
+    return fitted
 
 
 def _initialise(
@@ -142,12 +151,10 @@ def _initialise(
     groups = rows.groups(C, d)
     with _bar(progress, len(groups) * recipe.epochs, recipe.method) as bar:
         for books in groups:
-            passes = rows.passes(partial(heads_of, books=books))
-            keys[books] = _METHODS[recipe.method](passes, recipe, books.start, bar)
-            usage = torch.zeros(keys[books].shape[:2], dtype=torch.int64, device=device)
-            for heads in next(passes):
-                count_usage(usage, accumulate.assign(heads, keys[books]))
-            used += int((usage > 0).sum())
+            keys[books], n_used = _fit_group(
+                rows, partial(heads_of, books=books), recipe, books, bar
+            )
+            used += n_used
             held = heads_of(held_out, books)  # (h, g, d)
             codes = accumulate.assign(held, keys[books]).long()
             group = torch.arange(held.shape[1], device=device)
@@ -168,6 +175,31 @@ def _initialise(
     return keys, spread.float(), novelty.sort().values.float(), report
 
 
+def _fit_group(
+    rows: Rows, heads_of: Callable[[Tensor], Tensor], recipe: Recipe, books: slice, bar: Any
+) -> tuple[Tensor, int]:
+    """Keys (g, K, d) of some codebooks, and how many of them rows are nearest to."""
+    method, size = _METHODS[recipe.method], distributed.world_size()
+    if size == 1 or method is not _ema:
+        passes = rows.passes(heads_of)
+        keys = method(passes, recipe, books.start, bar)
+        return keys, int((distributed.sum_(_usage(next(passes), keys)) > 0).sum())
+    columns = distributed.parts(books.stop - books.start)
+    passes = rows.passes(heads_of, columns)
+    own = method(passes, recipe, books.start + columns[distributed.rank()].start, bar)
+    n_used = distributed.total(int((_usage(next(passes), own) > 0).sum()))
+    return torch.cat(distributed.gather(own)), n_used
+
+
+def _usage(batches: Iterator[Tensor], keys: Tensor) -> Tensor:
+    """How many heads (r, g, d) are nearest to each of keys (g, K, d): (g, K) int64."""
+    usage = torch.zeros(keys.shape[:2], dtype=torch.int64, device=keys.device)
+    for heads in batches:
+        if heads.shape[:2].numel():
+            count_usage(usage, accumulate.assign(heads, keys))
+    return usage
+
+
 def _unit(rows: Tensor) -> float:
     """A power of two near the size of rows, by which float32 divides exactly: squares of very
     large or small heads would overflow or vanish."""
@@ -186,6 +218,8 @@ def _ema(passes: Passes, recipe: Recipe, first_book: int, bar: Any) -> Tensor:
             if state is None:
                 keys = _draw(heads[order[: recipe.batch_rows]], recipe, first_book)
                 state = (keys, torch.ones(keys.shape[:2], device=keys.device), keys.clone())
+            if heads.shape[1] == 0:  # more processes than codebooks
+                continue
             accumulate.ema(
                 heads,
                 *state,
@@ -216,11 +250,14 @@ def _lloyd(passes: Passes, recipe: Recipe, first_book: int, bar: Any) -> Tensor:
         first = None
         for heads in next(passes):
             first = heads if first is None else first  # the last batch may be a row or two
+            if len(heads) == 0:
+                continue
             _, batch_counts, batch_sums, _ = accumulate.assign_sums(heads, keys)
             counts += batch_counts
             sums += batch_sums
         assert first is not None
-        fresh = _draw(first, replace(recipe, seed=recipe.seed + epoch + 1), first_book)
+        fresh = _draw_from_all(first, replace(recipe, seed=recipe.seed + epoch + 1), first_book)
+        counts, sums = distributed.sum_(counts), distributed.sum_(sums)
         means = (sums / counts.clamp(min=1)[:, :, None]).float()
         keys = torch.where((counts > 0)[:, :, None], means, fresh)
         bar.update()
@@ -236,20 +273,36 @@ def _sample(passes: Passes, recipe: Recipe, first_book: int, bar: Any) -> Tensor
             break
     if bar is not None:
         bar.update()
-    return _draw(torch.cat(collected), recipe, first_book)
+    return _draw_from_all(torch.cat(collected), recipe, first_book)
 
 
 def _draw(heads: Tensor, recipe: Recipe, first_book: int) -> Tensor:
     """Heads (n, g, d) at random as keys (g, K, d): repeated only once all are taken."""
-    n, group, _ = heads.shape
-    book = torch.arange(group, device=heads.device)[:, None]
-    row = torch.arange(n, device=heads.device)
-    place = torch.arange(recipe.n_pairs, device=heads.device)
-    order = torch.argsort(bits(recipe.seed, first_book + book, 1, row), dim=1, stable=True)
-    drawn = bits(recipe.seed, first_book + book, 2, place) % n  # (g, K)
+    books = first_book + torch.arange(heads.shape[1], device=heads.device)[:, None]
+    drawn = _drawn(len(heads), books, recipe)
+    return heads[drawn, books - first_book].contiguous()
+
+
+def _draw_from_all(heads: Tensor, recipe: Recipe, first_book: int) -> Tensor:
+    """`_draw` from the heads of all processes, of which these are one's own."""
+    lengths = [int(n) for n in distributed.gather_objects(len(heads))]
+    books = first_book + torch.arange(heads.shape[1], device=heads.device)[:, None]
+    place = _drawn(sum(lengths), books, recipe) - sum(lengths[: distributed.rank()])
+    own = (place >= 0) & (place < len(heads))  # (g, K): every head is one process's
+    keys = heads.new_zeros((*place.shape, heads.shape[2]))
+    keys[own] = heads[place[own], (books - first_book).expand_as(place)[own]]
+    return distributed.sum_(keys)
+
+
+def _drawn(n: int, books: Tensor, recipe: Recipe) -> Tensor:
+    """Random numbers of n rows (g, K) for books (g, 1)."""
+    row = torch.arange(n, device=books.device)
+    place = torch.arange(recipe.n_pairs, device=books.device)
+    order = torch.argsort(bits(recipe.seed, books, 1, row), dim=1, stable=True)
+    drawn = bits(recipe.seed, books, 2, place) % n
     distinct = min(n, recipe.n_pairs)
     drawn[:, :distinct] = order[:, :distinct]
-    return heads[drawn, book].contiguous()
+    return drawn
 
 
 Passes = Iterator[Iterator[Tensor]]  # of each pass, the heads (r, g, d) of batches or of all rows
@@ -259,7 +312,7 @@ _METHODS = {"ema": _ema, "ema-reference": _ema, "lloyd": _lloyd, "sample": _samp
 def _bar(show: bool, total: int, method: str) -> Any:
     from contextlib import nullcontext
 
-    if not show:
+    if not show or distributed.rank() > 0:
         return nullcontext(_Silent())
     from tqdm.auto import tqdm
 

@@ -13,9 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dkvb import _validate
+from dkvb import _validate, files
 from dkvb.bottleneck.conditioning import Conditioning
 from dkvb.bottleneck.projection import Projection
+from dkvb.bottleneck.regions import Regions, find_regions
 from dkvb.kernels.nearest import (
     KeyIndex,
     build_index,
@@ -108,13 +109,19 @@ class Keys:
         for tensor in (c.centre, c.components, p.matrices, self.keys, self.spread):
             if tensor is not None:
                 digest.update(repr(tuple(tensor.shape)).encode())
-                digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+                flat = tensor.detach().cpu().contiguous().view(-1).numpy()
+                digest.update(memoryview(flat))  # type: ignore[arg-type]  # hints know no buffers
         return digest.hexdigest()[:32]
 
     @cached_property
     def first_of_equals(self) -> Tensor:
         """True (C, K) for keys that equal no earlier key of their codebook: only these can win."""
         return first_of_equals(self.keys)
+
+    @cached_property
+    def regions(self) -> Regions:
+        """Keys that lie together."""
+        return find_regions(self.keys)
 
     @cached_property
     def _index(self) -> KeyIndex:
@@ -275,6 +282,19 @@ class Keys:
             spread=self.spread.to(device),
             novelty=self.novelty.to(device),
         )
+
+    def save(self, path: str | Path) -> None:
+        """Write these keys to a file, safetensors, that many classifiers can share."""
+        from dkvb.bottleneck.saved import keys_state
+
+        files.write(path, "keys", keys_state(self))
+
+    @classmethod
+    def load(cls, path: str | Path, device: torch.device | str = "cpu") -> Keys:
+        """The keys in a file, which is refused if it is not whole."""
+        from dkvb.bottleneck.saved import keys_from
+
+        return keys_from(files.read(path, "keys").state, device)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Keys:
         return self  # immutable: clones of a classifier share one object

@@ -1,8 +1,11 @@
-"""Unlabelled rows for key initialisation, whether they lie in an array or come as batches."""
+"""Unlabelled rows for key initialisation, whether they lie in an array or come as batches.
+
+Of several processes, each has rows of its own; all together, in order of rank, are the data.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from itertools import chain
 from typing import Any, Protocol
@@ -11,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dkvb import _validate
+from dkvb import _validate, distributed
 from dkvb.kernels.hashing import content_hash
 
 HELD_OUT_EVERY = 10  # one row in ten, picked by its content, measures the keys and fits none
@@ -23,17 +26,23 @@ GROUP_BYTES = {
 }  # heads of a group of codebooks, kept for all epochs
 
 
+Heads = Callable[[Tensor], Tensor]
+Columns = Sequence[slice] | None
+
+
 class Rows(Protocol):
     """What key initialisation needs of its data."""
 
-    at_least: int  # rows to fit keys from: exact below the number asked for
+    at_least: int  # rows of all processes to fit keys from: exact below the number asked for
     positions: int  # h·w of spatial maps, else 1
 
     def sample(self) -> Iterator[Tensor]: ...
     def mapped(self, change: Callable[[Tensor], Tensor]) -> Rows: ...
     def held_out(self) -> Tensor: ...
     def groups(self, n_codebooks: int, key_dim: int) -> list[slice]: ...
-    def passes(self, heads_of: Callable[[Tensor], Tensor]) -> Iterator[Iterator[Tensor]]: ...
+    def passes(self, heads_of: Heads, columns: Columns = None) -> Iterator[Iterator[Tensor]]:
+        """Of each pass, the heads of own rows, batch by batch; with `columns`, which says whose
+        codebooks are whose, those of all processes' rows in own codebooks."""
 
 
 def rows_of(X: Any, *, at_least: int, passes: int, batch_size: int, device: torch.device) -> Rows:
@@ -65,14 +74,22 @@ def _held(x: Tensor) -> Tensor:
     return content_hash(x) % HELD_OUT_EVERY == 0
 
 
+def _first_of_all(x: Tensor) -> Tensor:
+    """The first rows of all processes, in order of rank: the same in each."""
+    return torch.cat(distributed.gather(x[:HELD_OUT_MOST]))[:HELD_OUT_MOST]
+
+
 class _ArrayRows:
     def __init__(self, X: Any, device: torch.device) -> None:
         flat, self.positions = _flat(X)
         self._X, self._device = _validate.rows(flat), device
         self._held = torch.cat([_held(x) for _, x in self._chunks()])
-        if not self._held.any() or self._held.all():  # too few rows to spare any
+        n, n_held = (distributed.total(k) for k in (len(self._held), int(self._held.sum())))
+        self._spare = 0 < n_held < n  # else too few rows to spare any
+        if not self._spare:
             self._held[:] = False
-        self.at_least = int((~self._held).sum())
+        self.at_least = n - n_held if self._spare else n
+        self._n_rows = -(-n // distributed.world_size())  # of a process, on average
 
     def _chunks(self) -> Iterator[tuple[slice, Tensor]]:
         return _validate.chunks(self._X, CHUNK_ROWS, "X", self._device)
@@ -88,19 +105,21 @@ class _ArrayRows:
         return twin
 
     def held_out(self) -> Tensor:
-        chosen = self._held if bool(self._held.any()) else ~self._held
+        chosen = self._held if self._spare else ~self._held
         rows = torch.nonzero(chosen)[:HELD_OUT_MOST, 0]
         picked = self._X[rows] if isinstance(self._X, Tensor) else self._X[rows.cpu().numpy()]
-        return _validate.as_float32(picked).to(self._device)
+        return _first_of_all(_validate.as_float32(picked).to(self._device))
 
     def groups(self, n_codebooks: int, key_dim: int) -> list[slice]:
         budget = GROUP_BYTES.get(self._device.type, GROUP_BYTES["cpu"])
-        # Two at least, so that two cores have work.
-        size = max(2, budget // (4 * self._X.shape[0] * key_dim))
+        # Two at least a process, so that two cores have work.
+        size = max(2 * distributed.world_size(), budget // (4 * self._n_rows * key_dim))
         return [slice(i, min(i + size, n_codebooks)) for i in range(0, n_codebooks, size)]
 
-    def passes(self, heads_of: Callable[[Tensor], Tensor]) -> Iterator[Iterator[Tensor]]:
+    def passes(self, heads_of: Heads, columns: Columns = None) -> Iterator[Iterator[Tensor]]:
         heads = torch.cat([heads_of(x[~self._held[part]]) for part, x in self._chunks()])
+        if columns is not None:
+            heads = distributed.exchange(heads, columns)
         while True:
             yield iter([heads])
 
@@ -122,9 +141,9 @@ class _StreamRows:
                 break
         if not self._begun:
             raise ValueError("X: expected at least one batch; got an empty iterable")
-        if self._n_fitting() == 0:  # too few rows to spare any
+        if distributed.total(self._n_fitting()) == 0:  # too few rows to spare any
             self._spare = False
-        self.at_least = self._n_fitting()
+        self.at_least = distributed.total(self._n_fitting())
 
     def _checked(self, flat: Any) -> Tensor:
         width = self._begun[0].shape[1] if self._begun else None
@@ -148,25 +167,38 @@ class _StreamRows:
 
     def held_out(self) -> Tensor:
         begun = torch.cat(self._begun)
-        held = begun[_held(begun)][:HELD_OUT_MOST]
-        return self._change(held if len(held) else begun[:HELD_OUT_MOST])
+        held = _first_of_all(begun[_held(begun)])
+        return self._change(held if len(held) else _first_of_all(begun))
 
     def groups(self, n_codebooks: int, key_dim: int) -> list[slice]:
         return [slice(0, n_codebooks)]
 
-    def passes(self, heads_of: Callable[[Tensor], Tensor]) -> Iterator[Iterator[Tensor]]:
+    def passes(self, heads_of: Heads, columns: Columns = None) -> Iterator[Iterator[Tensor]]:
         def heads(batches: Iterator[Tensor]) -> Iterator[Tensor]:
-            waiting = self._begun[0][:0]  # until there are enough for a batch
+            waiting, none_yet = self._begun[0][:0], True  # until there are enough for a batch
             for x in batches:
                 waiting = torch.cat([waiting, self._fitting(x)])
                 whole = len(waiting) // self._batch_rows * self._batch_rows
                 if whole:
                     yield heads_of(self._change(waiting[:whole]))
-                    waiting = waiting[whole:]
-            if len(waiting):
+                    waiting, none_yet = waiting[whole:], False
+            if len(waiting) or none_yet:
                 yield heads_of(self._change(waiting))
 
+        def exchanged(own: Iterator[Tensor]) -> Iterator[Tensor]:
+            if columns is None:
+                yield from own
+                return
+            nothing = heads_of(self._change(self._begun[0][:0]))
+            while True:  # as long as anyone has rows
+                batch = next(own, nothing)
+                everyone = distributed.exchange(batch, columns)
+                if len(everyone) == 0:
+                    return
+                yield everyone
+
         while iter(self._batches) is not self._batches:
-            yield heads(self._checked(_flat(b)[0]) for b in self._batches)
+            yield exchanged(heads(self._checked(_flat(b)[0]) for b in self._batches))
         while True:  # a one-time iterator: once it is over, what was read first stands for it
-            yield heads(chain(self._begun, (self._checked(_flat(b)[0]) for b in self._rest)))
+            rest = (self._checked(_flat(b)[0]) for b in self._rest)
+            yield exchanged(heads(chain(self._begun, rest)))

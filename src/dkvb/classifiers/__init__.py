@@ -11,6 +11,7 @@ import inspect
 import re
 from collections.abc import Mapping
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dkvb._validate import one_of
@@ -23,13 +24,22 @@ _REGISTRY = {
     "bottleneck": "BottleneckClassifier",
     "linear": "LinearClassifier",
     "mlp": "MLPClassifier",
+    "sdmlp": "SDMLPClassifier",
+    "ewc": "EWCClassifier",
+    "fly": "FlyClassifier",
     "prototypes": "PrototypesClassifier",
     "slda": "SLDAClassifier",
     "ranpac": "RanPACClassifier",
     "neighbours": "NeighboursClassifier",
 }
 
-__all__ = ["classifier_class", "classifier_names", "make_classifier", *_REGISTRY.values()]
+__all__ = [
+    "classifier_class",
+    "classifier_names",
+    "load_classifier",
+    "make_classifier",
+    *_REGISTRY.values(),
+]
 
 
 def classifier_names() -> tuple[str, ...]:
@@ -74,6 +84,13 @@ def make_classifier(
     if key_rows is not None and hasattr(cls, "with_key_rows"):
         return cls.with_key_rows(key_rows, **settings)
     return cls(**settings)
+
+
+def load_classifier(path: str | Path, device: str = "cpu") -> Any:
+    """The classifier in a file that `save` wrote, whichever it is."""
+    from dkvb.classifiers._saving import load
+
+    return load(path, device)
 
 
 def _parsed(key: str, text: str, parameter: inspect.Parameter) -> Any:

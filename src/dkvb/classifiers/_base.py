@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import Any, Self
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import ClassifierMixin
 from sklearn.utils import check_array, check_consistent_length, check_random_state, column_or_1d
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dkvb._validate import one_of
 from dkvb.classifiers._labels import LabelIndex, label_array
+from dkvb.classifiers._saving import Saved, labels_from, labels_state
+from dkvb.files import State
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.float32]
 Columns = NDArray[np.int64]
 
 
-class OpenClassifier(ClassifierMixin, BaseEstimator, ABC):
+class OpenClassifier(ClassifierMixin, Saved):
     """A classifier that learns call by call, with labels that it was never told of before."""
-
-    n_features_in_: int
 
     @property
     def classes_(self) -> NDArray[Any]:
@@ -38,10 +38,6 @@ class OpenClassifier(ClassifierMixin, BaseEstimator, ABC):
         """Scores (n, Y) in the order of `classes_`; for two classes their difference (n,)."""
         scores = self._sorted_scores(X)
         return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
-
-    @abstractmethod
-    def _check_settings(self) -> None:
-        """Raise for a parameter that cannot be used."""
 
     @abstractmethod
     def _label_index(self) -> LabelIndex:
@@ -89,8 +85,8 @@ class OpenClassifier(ClassifierMixin, BaseEstimator, ABC):
 
 
 class StreamClassifier(OpenClassifier):
-    """A subclass says how to start, how columns are added, how to learn from checked rows, and how
-    to score rows; the scores' columns are in order of appearance, and sorted here.
+    """A subclass says how to start, how columns are added, how to learn from checked rows, how to
+    score rows, and what of it is saved; columns are in order of appearance, and sorted here.
     """
 
     _labels: LabelIndex
@@ -124,8 +120,32 @@ class StreamClassifier(OpenClassifier):
     def _scores(self, rows: Rows) -> Floats:
         """Scores (n, Y), columns in order of appearance."""
 
+    @abstractmethod
+    def _learned(self) -> State:
+        """What was learned, as tensors and facts."""
+
+    @abstractmethod
+    def _recall(self, state: State, n_columns: int) -> None:
+        """Know what `_learned` said; every tensor is asked for with its dtype and shape."""
+
     def _label_index(self) -> LabelIndex:
         return self._labels
+
+    def _begun(self) -> bool:
+        return hasattr(self, "_labels")
+
+    def _to_state(self, dtype: str | None = None) -> State:
+        return self._learned().with_part("labels", labels_state(self._labels))
+
+    @classmethod
+    def _from_file_state(cls, state: State, device: str) -> Self:
+        estimator = cls._made(state, device)
+        if estimator._begun_with(state):
+            learned = state.part("learned")
+            labels = labels_from(learned.part("labels"))
+            estimator._recall(learned, len(labels))
+            estimator._labels = labels
+        return estimator
 
     def _learn_from(self, X: ArrayLike, y: ArrayLike, classes: Any, fresh: bool) -> Self:
         # Every check comes before the first change.

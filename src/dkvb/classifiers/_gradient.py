@@ -1,38 +1,57 @@
-"""Heads that learn by gradient descent: what the linear probe and the MLP share."""
+"""Heads that learn by gradient descent: what the linear probe, the MLP and their kin share."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Self
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
-from torch import Tensor, nn
-from torch.nn import functional
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+from torch.nn.functional import pad
 
 from dkvb._validate import one_of, positive_int, real
 from dkvb.classifiers._base import Columns, Floats, Rows, StreamClassifier, check_device, softmax
-from dkvb.kernels.hashing import epoch_order
+from dkvb.classifiers._consolidation import Signals, ewc_notes
+from dkvb.classifiers._descent import OPTIMIZERS, Tensors, adam_notes
+from dkvb.classifiers._labels import LabelIndex
+from dkvb.classifiers._stack import Stack
+from dkvb.files import State
 
 _SCORED_ROWS = 4096  # rows scored at a time, which bounds memory
 
 
+# A dataclass writes the constructor that scikit-learn asks for: keywords only, stored and no more.
+@dataclass(kw_only=True, eq=False, repr=False)
 class GradientClassifier(StreamClassifier):
     """Softmax cross entropy over all columns, in shuffled batches, gradient norm clipped at 1.
 
     One `partial_fit` is `epochs` passes over the rows given; k calls with one epoch equal one call
     with k. Adam's state lives on between calls, until a new column appears or `reset_optimizer`.
+
+    A subclass says how it begins and how a signal passes, for models side by side: every tensor
+    there has a leading model axis R. Weights of a layer are named "NAME weight" (m, outputs) and
+    "NAME bias" (1, outputs); the last layer is "output", and has a column a class.
     """
 
-    epochs: int
-    batch_size: int
-    learning_rate: float
-    optimizer: str
-    label_smoothing: float
-    weight_decay: float
-    random_state: int | np.random.RandomState | None
-    device: str
+    epochs: int = 1
+    batch_size: int = 256
+    learning_rate: float = 0.001
+    optimizer: str = "sgd"
+    label_smoothing: float = 0.1
+    weight_decay: float = 0.0
+    random_state: int | np.random.RandomState | None = 0
+    device: str = "cpu"
+
+    # Settings in which models that learn side by side may differ.
+    _OWN: ClassVar = frozenset({"learning_rate", "label_smoothing", "weight_decay", "random_state"})
+
+    @property
+    def learns_in_epochs(self) -> bool:
+        """Whether k calls with one epoch equal one call with k."""
+        return True
 
     def predict_proba(self, X: ArrayLike) -> Floats:
         """The softmax of the scores (n, Y)."""
@@ -40,88 +59,132 @@ class GradientClassifier(StreamClassifier):
 
     def reset_optimizer(self) -> Self:
         """Drop the optimiser's memory, as one would between tasks."""
-        self._optimizer = self._new_optimizer()
+        self._notes: Tensors = {k: v for k, v in self._notes.items() if not k.startswith("adam")}
+        if self.optimizer == "adam":
+            self._notes |= adam_notes(self._weights)
         return self
 
+    # ------------------------------------------------------------------- for a subclass to say
     @abstractmethod
-    def _network(self, width: int) -> nn.Sequential:
-        """The layers; the last is a `zero_linear` with one column, which `_grow` widens."""
+    def _first_weights(self, width: int) -> Tensors:
+        """The weights of a new model, whose last layer has no column yet."""
 
+    @abstractmethod
+    def _forward(self, weights: Tensors, notes: Tensors, x: Tensor, learning: bool) -> Signals:
+        """From encoded rows x (R, b, m) to logits (R, b, Y); `notes` may change while learning."""
+
+    def _first_notes(self, weights: Tensors) -> Tensors:
+        """What a new model keeps beside its weights."""
+        return {}
+
+    def _encode(self, x: Tensor) -> Tensor:
+        """What the first layer is given of rows (n, m), computed once."""
+        return x
+
+    def _after_step(self, weights: Tensors) -> None:
+        """Bring weights (R, ...) back, in place, to where they are allowed to be."""
+
+    def _ewc_strength(self) -> float:
+        """How strongly weights are held to those that earlier tasks ended with."""
+        return 0.0
+
+    def _consolidate(self, x: Tensor) -> None:
+        """A task is over, of which x (n, m) are rows."""
+
+    # ------------------------------------------------------------------ for models side by side
+    def _architecture(self) -> tuple[Any, ...]:
+        """Equal for models that can learn side by side."""
+        shared = {k: v for k, v in self.get_params().items() if k not in self._OWN}
+        return type(self), self._ewc_strength() > 0, tuple(sorted(shared.items()))
+
+    def _begin(self, classes: NDArray[Any], width: int) -> None:
+        """A new model of known classes, which has learned nothing."""
+        labels = LabelIndex()
+        labels.add(classes, "classes")
+        self.n_features_in_ = width
+        self._start(width)
+        self._grow(len(labels))
+        self._labels = labels
+
+    # -------------------------------------------------------------- what StreamClassifier asks
     def _check_settings(self) -> None:
         positive_int("epochs", self.epochs)
         positive_int("batch_size", self.batch_size)
         real("learning_rate", self.learning_rate, low=0, low_open=True)
         real("label_smoothing", self.label_smoothing, low=0, high=1)
         real("weight_decay", self.weight_decay, low=0)
-        one_of("optimizer", self.optimizer, ("sgd", "adam"))
+        one_of("optimizer", self.optimizer, tuple(OPTIMIZERS))
         check_device(self.device)
 
     def _start(self, width: int) -> None:
         self._seed_ = self._seed(self.random_state)
         with torch.random.fork_rng(devices=[]):  # the caller's generator is left alone
             torch.manual_seed(self._seed_)
-            self._module = self._network(width).to(self.device)
+            first = self._first_weights(width)
+        self._weights = {name: weight.to(self.device) for name, weight in first.items()}
+        self._notes = self._first_notes(self._weights)
         self._epoch = 0
-        self._optimizer = self._new_optimizer()
 
-    def _new_optimizer(self) -> torch.optim.Optimizer:
-        parameters, rate, decay = self._module.parameters(), self.learning_rate, self.weight_decay
-        if self.optimizer == "adam":
-            return torch.optim.Adam(parameters, lr=rate, weight_decay=decay)
-        return torch.optim.SGD(parameters, lr=rate, weight_decay=decay)
+    def _n_columns(self) -> int:
+        return self._weights["output weight"].shape[1]
 
     def _grow(self, n_columns: int) -> None:
-        head = self._module[-1]
-        assert isinstance(head, nn.Linear)
-        if n_columns == head.out_features:
-            return
-        # A column that never learned says nothing: its logit is zero.
-        wider = zero_linear(head.in_features, n_columns, head.bias is not None).to(self.device)
-        with torch.no_grad():
-            for new, old in zip(wider.parameters(), head.parameters(), strict=True):
-                new[: len(old)] = old
-        self._module[-1] = wider
-        self._optimizer = self._new_optimizer()
+        new = n_columns - self._n_columns()
+        if new:
+            # A column that never learned says nothing: its logit is zero.
+            self._weights = _widened(self._weights, new)
+            self._notes = _widened(self._notes, new)
+            self.reset_optimizer()
 
     def _learn(self, rows: Rows, columns: Columns) -> None:
+        if self.optimizer == "adam" and "adam steps" not in self._notes:
+            self.reset_optimizer()
         x = torch.from_numpy(rows).to(self.device)  # (n, m)
         y = torch.from_numpy(columns).to(self.device)  # (n,)
-        for group in self._optimizer.param_groups:  # `set_params` between calls takes effect
-            group.update(lr=self.learning_rate, weight_decay=self.weight_decay)
-        for _ in range(self.epochs):
-            order = epoch_order(len(x), self._seed_, self._epoch, x.device)  # (n,)
-            for batch in order.split(self.batch_size):  # the last, smaller batch is kept
-                self._step(x[batch], y[batch])
-            self._epoch += 1
+        everything = torch.arange(len(x), device=x.device)[None]  # (1, n)
+        Stack([self], x, y).learn(everything, self.epochs)
 
-    def _step(self, x: Tensor, y: Tensor) -> None:
-        loss = functional.cross_entropy(self._module(x), y, label_smoothing=self.label_smoothing)
-        self._optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(self._module.parameters(), 1.0)
-        self._optimizer.step()
+    def _learned(self) -> State:
+        state = State(facts={"epoch": self._epoch, "seed": self._seed_})
+        return state.with_part("weights", State(self._weights)).with_part(
+            "notes", State(self._notes)
+        )
+
+    def _recall(self, state: State, n_columns: int) -> None:
+        with torch.device("meta"):  # shapes alone: the file may say anything of sizes
+            first = self._first_weights(self.n_features_in_)
+            weights = _widened(first, n_columns)
+            notes = self._first_notes(weights)
+            optional = (adam_notes(weights), ewc_notes(weights))
+        saved = state.part("notes")
+        for group in optional:  # there, all of it, if it was ever in use
+            notes = {k: note for k, note in notes.items() if k not in group}
+            notes |= group if group.keys() & saved.tensors.keys() else {}
+        self._weights = _alike(state.part("weights"), weights, self.device)
+        self._notes = _alike(saved, notes, self.device)
+        self._epoch = state.whole_number("epoch")
+        self._seed_ = state.whole_number("seed", low=-(1 << 63), high=1 << 64)
+
+    def _scores(self, rows: Rows) -> Floats:
+        return self._score_tensor(torch.from_numpy(rows)).cpu().numpy()
 
     @torch.no_grad()
-    def _scores(self, rows: Rows) -> Floats:
+    def _score_tensor(self, x: Tensor) -> Tensor:
+        """Scores (n, Y) of rows (n, m) on any device, columns in order of appearance."""
         # In float64, so that a row's scores do not depend on the rows scored beside it.
+        weights = {name: weight.double()[None] for name, weight in self._weights.items()}
+        notes = {name: note[None] for name, note in self._notes.items()}
         scores = []
-        for block in torch.from_numpy(rows).split(_SCORED_ROWS):
-            signal = block.to(self.device, torch.float64)
-            for layer in self._module:
-                if isinstance(layer, nn.Linear):
-                    bias = None if layer.bias is None else layer.bias.double()
-                    signal = functional.linear(signal, layer.weight.double(), bias)
-                else:
-                    signal = layer(signal)
-            scores.append(signal.cpu().numpy())
-        return np.concatenate(scores)  # (n, Y)
+        for block in x.split(_SCORED_ROWS):
+            signal = self._encode(block.to(self.device, torch.float64))[None]  # (1, block, m)
+            scores.append(self._forward(weights, notes, signal, learning=False).logits[0])
+        return torch.cat(scores)
 
 
-def zero_linear(width: int, n_columns: int, bias: bool) -> nn.Linear:
-    """A linear layer whose outputs are all zero until it learns."""
-    layer = nn.utils.skip_init(nn.Linear, width, n_columns, bias=bias)
-    with torch.no_grad():
-        for parameter in layer.parameters():
-            parameter.zero_()
-    assert isinstance(layer, nn.Linear)
-    return layer
+def _widened(tensors: Tensors, new: int) -> Tensors:
+    return {k: pad(tensor, (0, new)) if "output" in k else tensor for k, tensor in tensors.items()}
+
+
+def _alike(state: State, like: Tensors, device: str) -> Tensors:
+    """The tensors of a file, each of the dtype and shape of its like."""
+    return {k: state.tensor(k, tensor.dtype, tensor.shape, device) for k, tensor in like.items()}

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
+from dkvb import distributed
 from dkvb.bottleneck import Codes, Keys, fit_keys
 from dkvb.bottleneck.initialise import FewRowsWarning
 from dkvb.classifiers._base import Floats, OpenClassifier
@@ -17,13 +18,15 @@ from dkvb.classifiers._labels import LabelIndex
 from dkvb.classifiers._memory import Memory
 from dkvb.classifiers._novelty import unknown_label
 from dkvb.classifiers._rules import RULES
+from dkvb.classifiers._saved_keys import SavedWithKeys
+from dkvb.classifiers._saved_memory import memory_from, memory_state
 from dkvb.classifiers._settings import check_settings, repeated
+from dkvb.files import State
 
 
-class KeyedClassifier(OpenClassifier):
+class KeyedClassifier(OpenClassifier, SavedWithKeys):
     """From rows to the next memory: every check comes before the first change."""
 
-    keys: Keys | None
     rule: str
     n_codebooks: int | None
     n_pairs: int | None
@@ -80,6 +83,9 @@ class KeyedClassifier(OpenClassifier):
         if classes is not None:
             declared.add(classes, "classes")
             labels.add(classes, "classes")
+        if distributed.world_size() > 1:  # the same columns in all processes
+            for everyones in distributed.gather_objects(np.unique(targets).tolist()):
+                labels.add(everyones, "y")
         labels.add(targets, "y")
         if self.reject is not None:
             unknown_label(labels)
@@ -110,6 +116,21 @@ class KeyedClassifier(OpenClassifier):
         keys = self.fit_keys(embeddings) if self.keys is None else self.keys
         rule.start(keys.to(self.device))
         return Memory(LabelIndex(), np.zeros(0, np.int64), frozenset(), rule)
+
+    def _begun(self) -> bool:
+        return hasattr(self, "_memory")
+
+    def _known_keys(self) -> list[Keys]:
+        return list(self._memory.generations)
+
+    def _to_state(self, dtype: str | None = None) -> State:
+        return memory_state(self._memory, self._sealed, dtype)
+
+    def _recall(self, state: State, keys: dict[str, Keys]) -> None:
+        self._memory = memory_from(state, self, keys)
+        self._sealed = state.fact("sealed", bool)
+        if self._memory.keys.width != self.n_features_in_:
+            raise state.damaged("n_features: expected the width of the keys")
 
     def _check_settings(self) -> None:
         check_settings(self)
@@ -175,6 +196,8 @@ class KeyedClassifier(OpenClassifier):
 
     def _as_rows(self, X: Any) -> Any:
         if not isinstance(X, Codes):
+            if distributed.world_size() > 1 and len(X) == 0:  # others may have some
+                return np.asarray(X, dtype=np.float32)
             return super()._as_rows(X)
         keys = self._keys_in_use()
         if keys is None or X.fingerprint != keys.fingerprint:

@@ -168,6 +168,18 @@ class LabelIndex:
         labels = list(self._column)
         return [float(label) for label in labels] if self._dtype.kind == "f" else labels
 
+    def plain(self) -> list[Any]:
+        """The labels in order of their columns as `of` takes them: whole floats as integers."""
+        return list(self._column)
+
+    @classmethod
+    def of(cls, labels: Sequence[Any], kind: str | None, dtype: np.dtype[Any]) -> LabelIndex:
+        """The index of labels that are known to be distinct and of one kind."""
+        index = cls()
+        index.kind, index._dtype = kind, dtype
+        index._column = {label: column for column, label in enumerate(labels)}
+        return index
+
     @classmethod
     def from_list(cls, labels: Sequence[Label]) -> LabelIndex:
         """The index that `to_list` describes."""

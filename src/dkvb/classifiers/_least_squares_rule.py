@@ -12,10 +12,11 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from dkvb import _validate
+from dkvb import _validate, distributed
 from dkvb.bottleneck import Codes, Keys
 from dkvb.bottleneck.reads import SoftReads, in_blocks
 from dkvb.classifiers._rules import Evidence, Rule
+from dkvb.files import State as SavedState
 from dkvb.kernels.hashing import content_hash
 from dkvb.learning import least_squares as ridge
 from dkvb.learning.counts import NOT_LEARNED
@@ -217,6 +218,19 @@ class LeastSquaresRule(Rule):
             vars(twin.state)[prior] = replace(solution, judgement=judged)
         return twin
 
+    def trace(self, rows: Any) -> SavedState:
+        columns = torch.zeros(len(rows), dtype=torch.int64, device=self.keys.device)
+        kept = self._entries(list(self._parts(rows, columns)))
+        return SavedState.of(rows=kept.rows, hashes=kept.hashes)
+
+    def retrace(self, state: SavedState, n: int) -> Ledger:
+        device = self.keys.device
+        rows = state.tensor("rows", torch.float16, (n, self.keys.projection.width), device)
+        hashes = state.whole_numbers("hashes", (n,), high=1 << 63).to(device)
+        if not bool(rows.isfinite().all()):
+            raise state.damaged("rows: expected finite numbers")
+        return Ledger(rows, hashes, hashes)
+
     @property
     def ridge(self) -> float:
         """The λ in use, in units of tr(G)/M."""
@@ -229,6 +243,9 @@ class LeastSquaresRule(Rule):
 
     def _parts(self, rows: Any, columns: Tensor) -> Iterator[Ledger]:
         """What a ledger says of these rows, a few at a time."""
+        if isinstance(rows, Ledger):
+            yield from self._stored(replace(rows, columns=columns))
+            return
         X = rows.rows if isinstance(rows, Codes) else rows
         for part, x in _validate.chunks(X, self._rows_at_a_time, device=self.keys.device):
             conditioned = in_blocks(self.reads.rows, x)
@@ -239,8 +256,8 @@ class LeastSquaresRule(Rule):
             yield ledger[part]
 
     def _changed(self, state: State, parts: Iterator[Ledger], sign: int) -> State:
-        """The state with rows added or taken away, or an error that leaves no trace."""
-        selected = state.selected.clone()
+        """The state with rows added, everyone's, or taken away; an error leaves no trace."""
+        selected = torch.zeros_like(state.selected)
         entries: list[Ledger] = []
         C, K = self.keys.n_codebooks, self.keys.n_pairs
         books = torch.arange(C, device=self.keys.device) * K
@@ -254,11 +271,16 @@ class LeastSquaresRule(Rule):
                     entries.append(part)
                 yield phi, part.columns, part.hashes % ridge.HELD_OUT == 0
 
-        sums = ridge.update(state.sums, batches(), sign)
+        if sign > 0:
+            sums = ridge.update_together(state.sums, batches())
+            selected = distributed.sum_(selected)
+        else:
+            sums = ridge.update(state.sums, batches(), sign)
         ledger = state.ledger
         if ledger is not None:
             given = self._entries(entries)
-            ledger = ledger.joined(given) if sign > 0 else ledger.without(given)
+            ledger = ledger.joined(_everyones(given)) if sign > 0 else ledger.without(given)
+        selected += state.selected
         changed = _exact(replace(state, sums=sums, selected=selected, ledger=ledger))
         return changed if sign > 0 else _of_rows(changed)
 
@@ -284,6 +306,10 @@ class LeastSquaresRule(Rule):
         for old, new in pairs:
             moved |= (old.cross != new.cross).any(dim=1)
         return int(moved.sum())
+
+
+def _everyones(own: Ledger) -> Ledger:
+    return Ledger(*(torch.cat(distributed.gather(part)) for part in vars(own).values()))
 
 
 def _of_rows(state: State) -> State:

@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dkvb import distributed
 from dkvb.bottleneck import Keys
 from dkvb.classifiers._labels import LabelIndex
 from dkvb.classifiers._rules import Rule
@@ -65,10 +66,13 @@ class Memory:
         rule = copy(self.rule)
         rule.grow(len(labels))
         rule.learn(rows, self._tensor(columns))
+        counted = np.bincount(columns, minlength=len(labels))
+        if rule.splits_rows:
+            counted = distributed.sum_(torch.from_numpy(counted)).numpy()
         return replace(
             self,
             labels=labels,
-            rows=_count(self.rows, columns, len(labels)),
+            rows=counted + np.pad(self.rows, (0, len(labels) - len(self.rows))),
             declared=self.declared | declared,
             rule=rule,
         )
@@ -191,10 +195,6 @@ class Memory:
 
     def _tensor(self, columns: Columns) -> Tensor:
         return torch.from_numpy(columns).to(self.keys.device)
-
-
-def _count(before: Columns, columns: Columns, n_columns: int) -> Columns:
-    return np.bincount(columns, minlength=n_columns) + np.pad(before, (0, n_columns - len(before)))
 
 
 def _in_columns(index: LabelIndex) -> NDArray[Any]:

@@ -15,8 +15,10 @@ from torch.nn.functional import pad
 
 from dkvb._validate import one_of
 from dkvb.bottleneck import Codes, Keys
+from dkvb.bottleneck.own_codebooks import own_codebooks
 from dkvb.bottleneck.values import flat_codes
-from dkvb.learning import counts, sgd
+from dkvb.files import State
+from dkvb.learning import counts, posterior, sgd
 from dkvb.learning.calibration import fit_temperature
 
 CALIBRATION_ROWS = 1000
@@ -40,6 +42,8 @@ class Rule(ABC):
     """
 
     KEY_SETTINGS: ClassVar[dict[str, Any]]  # arguments of fit_keys: the rule's default sizes
+    # Of several processes, whether each learns some rows, or all rows in some codebooks.
+    splits_rows: ClassVar[bool] = True
     seed = 0
 
     def __init__(self, settings: Any) -> None:
@@ -101,6 +105,14 @@ class Rule(ABC):
     def sealed(self) -> Self:
         """A smaller copy that scores alike and need not learn any more."""
         return copy(self)
+
+    @abstractmethod
+    def trace(self, rows: Any) -> State:
+        """What must be kept of rows to learn them again, and not the rows themselves."""
+
+    @abstractmethod
+    def retrace(self, state: State, n: int) -> Any:
+        """What `learn` takes for n rows from their traces; an error where these cannot be."""
 
     def _refuse(
         self,
@@ -167,6 +179,16 @@ class HardRule(Rule):
         everything = torch.arange(self.keys.n_pairs, device=self.keys.device)
         return self.keys, everything.expand(self.keys.n_codebooks, -1)
 
+    def trace(self, rows: Any) -> State:
+        return State.of(codes=nearest(self.keys, rows))
+
+    def retrace(self, state: State, n: int) -> Codes:
+        kinds = (torch.uint16, torch.int32)
+        codes = state.tensor("codes", kinds, (n, self.keys.n_codebooks), self.keys.device)
+        if not 0 <= int(codes.int().min()) <= int(codes.int().max()) < self.keys.n_pairs:
+            raise state.damaged("codes: expected pairs that are there")
+        return Codes(codes[:, :, None], self.keys.fingerprint, None)
+
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_found": None}  # can be found again
 
@@ -175,6 +197,7 @@ class SgdRule(HardRule):
     """Gradient descent on values; by default, predictions search the keys selected so far."""
 
     SEARCH = "selected"
+    splits_rows = False
     KEY_SETTINGS: ClassVar = {
         "n_codebooks": 256,
         "n_pairs": 4096,
@@ -184,8 +207,12 @@ class SgdRule(HardRule):
     }
 
     def start(self, keys: Keys) -> None:
-        super().start(keys)
-        self.state = sgd.start(keys.n_codebooks, keys.n_pairs, keys.device)
+        super().start(own_codebooks(keys))
+        shape = (self.keys.n_codebooks, keys.n_pairs)
+        self.state = sgd.start(*shape, keys.device, self.settings.value_dtype)
+
+    def prepare(self, keys: Keys, X: Any) -> Codes:
+        return super().prepare(own_codebooks(keys), X)
 
     def grow(self, n_columns: int) -> None:
         self.state = sgd.grow(self.state, n_columns)
@@ -256,13 +283,14 @@ class CountsRule(HardRule):
 
     def start(self, keys: Keys) -> None:
         super().start(keys)
-        self.state = counts.start(keys.n_codebooks, keys.n_pairs, keys.device)
+        shape = keys.n_codebooks, keys.n_pairs
+        self.state = counts.start(*shape, keys.device, keys.regions)
 
     def grow(self, n_columns: int) -> None:
         self.state = counts.grow(self.state, n_columns)
 
     def learn(self, rows: Any, columns: Tensor) -> None:
-        self.state = counts.update(self.state, nearest(self.keys, rows), columns)
+        self.state = counts.update_together(self.state, nearest(self.keys, rows), columns)
 
     def unlearn(self, rows: Any, columns: Tensor) -> int:
         codes = nearest(self.keys, rows)
@@ -277,13 +305,19 @@ class CountsRule(HardRule):
         self.state = counts.merge(self.state, counts.grow(theirs, len(self.state.per_class)))
 
     def change_keys(self, keys: Keys) -> None:
-        self.keys, self.state = keys, counts.more_pairs(self.state, keys.n_pairs)
+        old, regions = self.keys.keys, self.state.regions
+        new = torch.ones(keys.keys.shape[:2], dtype=torch.bool, device=keys.device)
+        new[:, : old.shape[1]] = (keys.keys[:, : old.shape[1]] != old).any(dim=2)
+        regions = regions and regions.grown(keys.keys, new)
+        self.keys, self.state = keys, counts.more_pairs(self.state, keys.n_pairs, regions)
 
     def scores(self, rows: Any) -> Tensor:
         state, s = self.state, self.settings
         if s.pooling == "votes":
             return counts.votes(state, self.codes(rows))
-        found = counts.log_posterior(state, self.codes(rows), smoothing=s.smoothing, prior=s.prior)
+        found = posterior.log_posterior(
+            state, self.codes(rows), smoothing=s.smoothing, prior=s.prior
+        )
         return found.masked_fill(state.per_class == 0, -torch.inf)
 
     def usage(self) -> Tensor:
@@ -295,7 +329,7 @@ class CountsRule(HardRule):
     def temperature(self) -> float:
         state, how, known = self.state, self._how, self._temperature
         if known is None or known[0] is not state or known[1] != how:
-            scores, columns = counts.leave_one_out(state, most=CALIBRATION_ROWS, **how)
+            scores, columns = posterior.leave_one_out(state, most=CALIBRATION_ROWS, **how)
             if how["pooling"] == "posterior":
                 scores = scores.masked_fill(state.per_class == 0, -torch.inf)
             known = (state, how, fit_temperature(scores, columns, self._usual_temperature))
@@ -314,11 +348,10 @@ class CountsRule(HardRule):
 
     def evidence(self, rows: Any) -> Evidence:
         s, codes = self.settings, self.codes(rows)
-        found = counts.read(self.state, codes)  # (n, C, Y)
+        found = torch.from_numpy(counts.read(self.state, codes)).to(codes.device)  # (n, C, Y)
         if s.pooling == "votes":
             return Evidence(codes, found.double() / codes.shape[1], found)
-        base = counts.base(self.state, smoothing=s.smoothing, prior=s.prior)  # (Y,)
-        votes = torch.log1p(found.double() / s.smoothing) + base / codes.shape[1]
+        votes = posterior.contributions(self.state, codes, smoothing=s.smoothing, prior=s.prior)
         return Evidence(codes, votes, found)
 
     def sealed(self) -> Self:
@@ -332,6 +365,8 @@ class CountsRule(HardRule):
 
 def nearest(keys: Keys, rows: Any) -> Tensor:
     """The nearest keys (n, C) of embeddings, or of those whose codes are at hand."""
+    if not isinstance(rows, Codes) and len(rows) == 0:  # of several processes, this one has none
+        return torch.zeros((0, keys.n_codebooks), dtype=torch.int32, device=keys.device)
     return (rows if isinstance(rows, Codes) else keys.snap(rows)).nearest
 
 

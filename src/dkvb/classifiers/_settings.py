@@ -11,12 +11,14 @@ from dkvb import _validate
 from dkvb.bottleneck import Keys, conditioning, initialise
 from dkvb.classifiers._base import check_device
 from dkvb.classifiers._rules import RULES
+from dkvb.learning import sgd
 
 _COUNTS = ("n_codebooks", "n_pairs", "key_dim", "key_epochs", "n_components")
 _CHOICES = {
     "key_method": initialise.METHODS,
     "conditioning": conditioning.KINDS,
     "search": ("selected", "all"),
+    "value_dtype": tuple(sgd.DTYPES),
 }
 
 

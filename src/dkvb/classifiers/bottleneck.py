@@ -30,6 +30,7 @@ class BottleneckClassifier(KeyedClassifier):
     values learn:
 
     - `"sgd"`, the paper's: `epochs` passes of gradient descent over the rows of each `partial_fit`.
+      `value_dtype` "bfloat16" or "float16" stores values in half the memory.
     - `"counts"`: one count a pair and class, in one pass. `smoothing` is added to each; `pooling`
       of codebooks is by `"posterior"` or, as the paper's mean, by `"votes"`.
     - `"least_squares"`: soft reads of all keys (their `temperature`), and values that solve a ridge
@@ -74,10 +75,11 @@ class BottleneckClassifier(KeyedClassifier):
         batch_size: int = 256,
         learning_rate: float = 0.3,
         label_smoothing: float = 0.1,
+        value_dtype: str = "float32",
         search: str | None = None,
         prior: str = "uniform",
         pooling: str = "posterior",
-        smoothing: float = 0.1,
+        smoothing: float = 0.025,
         temperature: float = TEMPERATURE,
         ledger: bool = False,
         reject: float | None = None,
@@ -97,6 +99,7 @@ class BottleneckClassifier(KeyedClassifier):
         self.batch_size = batch_size
         self.learning_rate = learning_rate
         self.label_smoothing = label_smoothing
+        self.value_dtype = value_dtype
         self.search = search
         self.prior = prior
         self.pooling = pooling
@@ -161,6 +164,11 @@ class BottleneckClassifier(KeyedClassifier):
     def learns_in_epochs(self) -> bool:
         """Whether k calls of one epoch learn what one call of k epochs does."""
         return self.rule == "sgd"
+
+    @property
+    def splits_rows(self) -> bool:
+        """Whether, of several processes, each learns from its own rows what one would from all."""
+        return RULES[self.rule].splits_rows
 
     # ------------------------------------------------------------------ changing what was learned
     def forget_samples(self, X: ArrayLike, y: ArrayLike, generation: int | None = None) -> Self:
@@ -275,6 +283,13 @@ class BottleneckClassifier(KeyedClassifier):
     def audit_(self) -> list[AuditRecord]:
         """What was forgotten or given another label: how many rows and pairs, never which."""
         return list(self._memory.audit)
+
+    @property
+    def examples_(self) -> dict[Any, int]:
+        """How many rows of each class were learned, by label, in the order of `classes_`."""
+        memory = self._memory
+        rows = memory.rows[memory.labels.order].tolist()
+        return dict(zip(memory.labels.classes_.tolist(), rows, strict=True))
 
     @property
     def usage_(self) -> NDArray[np.int64]:

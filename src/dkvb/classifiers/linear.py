@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-import numpy as np
-from torch import nn
+from dataclasses import dataclass
 
-from dkvb.classifiers._gradient import GradientClassifier, zero_linear
+from torch import Tensor
+
+from dkvb.classifiers._consolidation import Layer, Signals
+from dkvb.classifiers._descent import Tensors
+from dkvb.classifiers._gradient import GradientClassifier
+from dkvb.classifiers._layers import empty_output, through
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class LinearClassifier(GradientClassifier):
     """A linear layer on the embeddings, trained with softmax cross entropy.
 
@@ -20,28 +25,11 @@ class LinearClassifier(GradientClassifier):
     array(['low', 'high'], dtype='<U4')
     """
 
-    def __init__(
-        self,
-        *,
-        bias: bool = True,
-        epochs: int = 1,
-        batch_size: int = 256,
-        learning_rate: float = 0.001,
-        optimizer: str = "sgd",
-        label_smoothing: float = 0.1,
-        weight_decay: float = 0.0,
-        random_state: int | np.random.RandomState | None = 0,
-        device: str = "cpu",
-    ) -> None:
-        self.bias = bias
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.optimizer = optimizer
-        self.label_smoothing = label_smoothing
-        self.weight_decay = weight_decay
-        self.random_state = random_state
-        self.device = device
+    bias: bool = True
 
-    def _network(self, width: int) -> nn.Sequential:
-        return nn.Sequential(zero_linear(width, 1, self.bias))
+    def _first_weights(self, width: int) -> Tensors:
+        return empty_output(width, self.bias)
+
+    def _forward(self, weights: Tensors, notes: Tensors, x: Tensor, learning: bool) -> Signals:
+        logits = through(weights, "output", x)  # (R, b, Y)
+        return Signals(logits, {"output": Layer(x, logits)})

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-import numpy as np
-from torch import nn
+from dataclasses import dataclass
+
+from torch import Tensor
 
 from dkvb._validate import positive_int
-from dkvb.classifiers._gradient import GradientClassifier, zero_linear
+from dkvb.classifiers._consolidation import Layer, Signals
+from dkvb.classifiers._descent import Tensors
+from dkvb.classifiers._gradient import GradientClassifier
+from dkvb.classifiers._layers import empty_output, random_layer, through
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class MLPClassifier(GradientClassifier):
     """One hidden layer of rectified units on the embeddings, trained with softmax cross entropy.
 
@@ -21,34 +26,18 @@ class MLPClassifier(GradientClassifier):
     array([0, 1, 0])
     """
 
-    def __init__(
-        self,
-        *,
-        hidden: int = 128,
-        epochs: int = 1,
-        batch_size: int = 256,
-        learning_rate: float = 0.001,
-        optimizer: str = "sgd",
-        label_smoothing: float = 0.1,
-        weight_decay: float = 0.0,
-        random_state: int | np.random.RandomState | None = 0,
-        device: str = "cpu",
-    ) -> None:
-        self.hidden = hidden
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.optimizer = optimizer
-        self.label_smoothing = label_smoothing
-        self.weight_decay = weight_decay
-        self.random_state = random_state
-        self.device = device
+    hidden: int = 128
 
     def _check_settings(self) -> None:
         positive_int("hidden", self.hidden)
         super()._check_settings()
 
-    def _network(self, width: int) -> nn.Sequential:
-        return nn.Sequential(
-            nn.Linear(width, self.hidden), nn.ReLU(), zero_linear(self.hidden, 1, bias=True)
-        )
+    def _first_weights(self, width: int) -> Tensors:
+        return random_layer("hidden", width, self.hidden) | empty_output(self.hidden)
+
+    def _forward(self, weights: Tensors, notes: Tensors, x: Tensor, learning: bool) -> Signals:
+        before = through(weights, "hidden", x)  # (R, b, hidden)
+        hidden = before.relu()
+        logits = through(weights, "output", hidden)  # (R, b, Y)
+        layers = {"hidden": Layer(x, before), "output": Layer(hidden, logits)}
+        return Signals(logits, layers)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from dkvb._validate import one_of, positive_int
 from dkvb.classifiers._base import Columns, Floats, Rows, StreamClassifier, check_device
+from dkvb.files import State
 
 _DISTANCES = 1 << 25  # distances held at a time: 128 MB
 
@@ -53,6 +54,15 @@ class NeighboursClassifier(StreamClassifier):
         kept = torch.from_numpy(rows.copy()).to(self.device)
         self._rows.append(_unit_rows(kept) if self.metric == "cosine" else kept)
         self._columns = np.concatenate([self._columns, columns])
+
+    def _learned(self) -> State:
+        return State.of(rows=torch.cat(self._rows), columns=self._columns)
+
+    def _recall(self, state: State, n_columns: int) -> None:
+        columns = state.whole_numbers("columns", (None,), high=n_columns)  # (n,)
+        shape = (len(columns), self.n_features_in_)
+        self._rows = [state.tensor("rows", torch.float32, shape, self.device)]
+        self._columns, self._n_columns = columns.numpy(), n_columns
 
     def _scores(self, rows: Rows) -> Floats:
         if len(self._rows) > 1:

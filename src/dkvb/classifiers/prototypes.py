@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
 
 from dkvb._validate import one_of
 from dkvb.classifiers._base import Columns, Floats, Rows, StreamClassifier, class_sums
+from dkvb.files import State
 
 _BLOCK = 4096  # rows in float64 at a time, which bounds memory
 
@@ -42,6 +44,14 @@ class PrototypesClassifier(StreamClassifier):
             sums, counts = class_sums(self._scaled(rows[part]), columns[part], len(self._counts))
             self._sums += sums
             self._counts += counts
+
+    def _learned(self) -> State:
+        return State.of(sums=self._sums, counts=self._counts)
+
+    def _recall(self, state: State, n_columns: int) -> None:
+        shape = (n_columns, self.n_features_in_)
+        self._sums = state.tensor("sums", torch.float64, shape).numpy()
+        self._counts = state.whole_numbers("counts", (n_columns,)).numpy()
 
     def _scores(self, rows: Rows) -> Floats:
         seen = self._counts > 0

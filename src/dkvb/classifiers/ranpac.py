@@ -9,6 +9,8 @@ from torch import Tensor
 from dkvb._validate import positive_int
 from dkvb.bottleneck.reads import in_blocks
 from dkvb.classifiers._base import Columns, Floats, Rows, StreamClassifier, check_device
+from dkvb.classifiers._saving import ridge_sums_from
+from dkvb.files import State
 from dkvb.learning import least_squares
 
 _LEARNED_ROWS = 2048  # rows whose features are held at a time
@@ -82,6 +84,15 @@ class RanPACClassifier(StreamClassifier):
         if not self._solved:  # a cache: filled by whoever asks first after learning
             self._solved.append(least_squares.fit(self._sums))
         return self._solved[0]
+
+    def _learned(self) -> State:
+        return State.of(projection=self._projection, **self._sums.tensors())
+
+    def _recall(self, state: State, n_columns: int) -> None:
+        shape = (self.n_features_in_, self.n_features)
+        self._projection = state.tensor("projection", torch.float32, shape, self.device)
+        self._sums = ridge_sums_from(state, self.n_features, n_columns, self.device)
+        self._solved = []
 
     def _scores(self, rows: Rows) -> Floats:
         values = self._solution().values  # (M, Y)

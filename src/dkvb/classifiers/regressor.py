@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
@@ -19,13 +19,16 @@ from dkvb.bottleneck.initialise import FewRowsWarning
 from dkvb.bottleneck.reads import TEMPERATURE, SoftReads, in_blocks
 from dkvb.classifiers._base import Floats, check_device
 from dkvb.classifiers._rules import RULES
+from dkvb.classifiers._saved_keys import SavedWithKeys
+from dkvb.classifiers._saving import ridge_sums_from
+from dkvb.files import State
 from dkvb.learning import least_squares as ridge
 from dkvb.learning.least_squares import Moments, RidgeSums
 
 _ROWS = 1024  # rows whose weights are held at a time
 
 
-class BottleneckRegressor(RegressorMixin, BaseEstimator):
+class BottleneckRegressor(RegressorMixin, SavedWithKeys):
     """Ridge regression from soft reads of frozen keys to one or more numbers.
 
     `keys` come from `fit_keys`; without them they are fitted to the first rows learned. Learning
@@ -43,8 +46,6 @@ class BottleneckRegressor(RegressorMixin, BaseEstimator):
     >>> model.score(X[400:], y[400:]) > 0.8
     True
     """
-
-    n_features_in_: int
 
     def __init__(
         self,
@@ -117,10 +118,7 @@ class BottleneckRegressor(RegressorMixin, BaseEstimator):
     ) -> tuple[NDArray[np.float32], NDArray[np.float64], bool]:
         """Rows (n, m), targets (n, Y + 1) with a column of ones, whose sums are those of φ and of
         rows, and whether y had one dimension."""
-        _validate.real("temperature", self.temperature, low=0, low_open=True)
-        check_device(self.device)
-        if self.keys is not None and not isinstance(self.keys, Keys):
-            raise TypeError(f"keys: expected a Keys object or None; got {type(self.keys).__name__}")
+        self._check_settings()
         rows, numbers = validate_data(
             self, X, y, dtype=np.float32, order="C", multi_output=True, y_numeric=True, reset=fresh
         )
@@ -133,6 +131,40 @@ class BottleneckRegressor(RegressorMixin, BaseEstimator):
         if columns.shape[1] != expected:
             raise ValueError(f"y: expected {expected} numbers a row; got {columns.shape[1]}")
         return rows, np.hstack([columns, np.ones((len(rows), 1))]), numbers.ndim == 1
+
+    def _check_settings(self) -> None:
+        _validate.real("temperature", self.temperature, low=0, low_open=True)
+        check_device(self.device)
+        if self.keys is not None and not isinstance(self.keys, Keys):
+            raise TypeError(f"keys: expected a Keys object or None; got {type(self.keys).__name__}")
+
+    def _begun(self) -> bool:
+        return hasattr(self, "_sums")
+
+    def _known_keys(self) -> list[Keys]:
+        return [self._reads.keys]
+
+    def _to_state(self, dtype: str | None = None) -> State:
+        if dtype is not None:
+            raise ValueError(f"dtype: expected None, since sums are exact; got {dtype!r}")
+        facts = {
+            "keys": self._reads.keys.fingerprint,
+            "temperature": self._reads.temperature,
+            "one_column": self._one_column,
+            "n_columns": self._sums.n_columns,
+        }
+        return State(self._sums.tensors(), facts)
+
+    def _recall(self, state: State, keys: dict[str, Keys]) -> None:
+        own = keys[state.fact("keys", str)]
+        if own.width != self.n_features_in_:
+            raise state.damaged("n_features: expected the width of the keys")
+        temperature = _validate.real("temperature", state.fact("temperature", float), low=1e-30)
+        self._reads = SoftReads(own, temperature)
+        n_columns = state.whole_number("n_columns", low=2)
+        self._sums = ridge_sums_from(state, self._reads.n_features, n_columns, own.device)
+        self._one_column = state.fact("one_column", bool)
+        self._solved = []
 
     def _fit_keys(self, rows: NDArray[np.float32]) -> Keys:
         own = {"n_codebooks": self.n_codebooks, "n_pairs": self.n_pairs, "key_dim": self.key_dim}

@@ -17,6 +17,7 @@ from dkvb.classifiers._base import (
     class_sums,
     softmax,
 )
+from dkvb.files import State
 
 _BLOCK = 4096  # rows in float64 at a time, which bounds memory
 
@@ -73,6 +74,16 @@ class SLDAClassifier(StreamClassifier):
             x = torch.from_numpy(block).to(self.device)
             self._second.addmm_(x.T, x)
         self._solved.clear()
+
+    def _learned(self) -> State:
+        return State.of(sums=self._sums, counts=self._counts, second=self._second)
+
+    def _recall(self, state: State, n_columns: int) -> None:
+        m = self.n_features_in_
+        self._sums = state.tensor("sums", torch.float64, (n_columns, m)).numpy()
+        self._counts = state.whole_numbers("counts", (n_columns,)).numpy()
+        self._second = state.tensor("second", torch.float64, (m, m), self.device)
+        self._solved = []
 
     def _scores(self, rows: Rows) -> Floats:
         if not self._solved:  # a cache: filled by whoever asks first after learning

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from dkvb import __version__
-from dkvb.cli import demo, evaluate, reproduce
+from dkvb.cli import ask, cache, demo, embed, evaluate, model, reproduce
 
 app = typer.Typer(
     name="dkvb",
@@ -19,8 +24,21 @@ app = typer.Typer(
 
 
 def main() -> None:
-    """Entry point of the `dkvb` command."""
-    app(prog_name="dkvb")
+    """Entry point of the `dkvb` command, also in each process that torchrun starts."""
+    if int(os.environ.get("WORLD_SIZE", "1")) < 2:
+        app(prog_name="dkvb")
+        return
+    from dkvb import distributed
+
+    with distributed.joined(), _one_voice(distributed.rank() == 0):
+        app(prog_name="dkvb")
+
+
+@contextmanager
+def _one_voice(own: bool) -> Iterator[None]:
+    """Of several processes only the first prints results; errors come from whoever has them."""
+    with Path(os.devnull).open("w") as nowhere, redirect_stdout(sys.stdout if own else nowhere):
+        yield
 
 
 def _print_version(wanted: bool) -> None:
@@ -41,5 +59,10 @@ def _common(
     """Discrete key-value bottleneck: learn new classes without forgetting the old ones."""
 
 
-for command in (evaluate.evaluate, reproduce.reproduce, demo.demo):
+for command in (
+    *(model.fit, model.learn, model.forget, model.merge),
+    *(ask.predict, ask.inspect, ask.history, ask.export),
+    *(evaluate.evaluate, reproduce.reproduce, embed.embed, demo.demo),
+):
     app.command()(command)
+app.add_typer(cache.cache, name="cache")

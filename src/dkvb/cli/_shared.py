@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
@@ -52,8 +53,17 @@ def short_warnings() -> Iterator[None]:
         yield
 
 
+def note(text: str) -> None:
+    """Something to know, beside the results."""
+    Console(stderr=True).print(Text(text, style="dim"), soft_wrap=True)
+
+
+def silence(text: str) -> None:
+    """In place of `note`, when nothing but errors is wanted."""
+
+
 def show_progress(quiet: bool) -> bool:
-    return not quiet and sys.stderr.isatty()
+    return not quiet and sys.stderr.isatty() and os.environ.get("RANK", "0") == "0"
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:
@@ -88,7 +98,7 @@ _COLUMNS = {
 }
 
 
-def show(summary: Mapping[str, Mapping[str, Any]], as_json: bool, title: str) -> None:
+def show(summary: Mapping[str, Any], as_json: bool, title: str, first: str = "classifier") -> None:
     """Print a summary: a row a classifier, a column a metric."""
     if as_json:
         typer.echo(json.dumps(summary, indent=2, ensure_ascii=False))
@@ -97,7 +107,7 @@ def show(summary: Mapping[str, Mapping[str, Any]], as_json: bool, title: str) ->
     if set(metrics) >= _COLUMNS.keys():
         metrics = list(_COLUMNS)
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1))
-    table.add_column("classifier", overflow="fold")
+    table.add_column(first, overflow="fold")
     for metric in metrics:
         table.add_column(
             _COLUMNS.get(metric, metric.replace("_", " ")), justify="right", no_wrap=True

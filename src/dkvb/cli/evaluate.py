@@ -18,10 +18,12 @@ from dkvb.cli._shared import (
     available,
     clear_errors,
     make_folder,
+    note,
     parse_seeds,
     short_warnings,
     show,
     show_progress,
+    silence,
 )
 
 
@@ -67,7 +69,10 @@ def evaluate(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Run classifiers through a stream and compare them, over seeds."""
+    """Run classifiers through a stream and compare them, over seeds.
+
+    Runs that the folder has records of already are not run again.
+    """
     with clear_errors():
         from dkvb.comparison import Comparison, Data, parse_spec
         from dkvb.embeddings_file import read_embeddings, read_labelled
@@ -89,13 +94,19 @@ def evaluate(
         comparison.rehearse(data)
         make_folder(out)
 
-    from dkvb.records import append_record, summarise
+    from dkvb.records import finish, summarise
 
-    records = []
     with short_warnings():
-        for record in comparison.run(data, progress=show_progress(quiet)):
-            append_record(out / "records.jsonl", record)
-            records.append(record)
+        records = finish(
+            comparison.jobs(data),
+            out / "records.jsonl",
+            progress=show_progress(quiet),
+            say=silence if quiet else note,
+        )
+    from dkvb import distributed
+
+    if distributed.rank() > 0:
+        return
     summary = summarise(records)
     (out / "summary.json").write_text(json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
     picture = _draw_curves(records, out / "accuracy.png")

@@ -2,55 +2,128 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from dkvb.cli._shared import (
     AsJson,
+    Device,
     Quiet,
-    Seeds,
+    available,
     clear_errors,
     make_folder,
+    note,
     parse_seeds,
     short_warnings,
     show,
     show_progress,
+    silence,
 )
 
 
 def reproduce(
-    name: Annotated[str | None, typer.Argument(help="Experiment; --list names them.")] = None,
-    seeds: Seeds = "1,2,3,4,5",
-    out: Annotated[
-        Path | None, typer.Option(help="Folder for results; runs/NAME unless given.")
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="NAME...", help="Experiments; --list names them."),
     ] = None,
+    data: Annotated[
+        Path, typer.Option(help="Folder with embedding files DATASET-ENCODER-SPLIT.npz.")
+    ] = Path("embeddings"),
+    encoder: Annotated[str, typer.Option(help="Whose embeddings to use.")] = "resnet50",
+    seeds: Annotated[
+        str | None, typer.Option(help="Seeds, separated by commas; 1,2,3,4,5, or 1 with --quick.")
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Small sizes, few epochs, data in the box.")
+    ] = False,
+    change: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="FIELD=VALUE", help="Change a field of the configuration."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder for results, runs/NAME unless given; of several, OUT/NAME."),
+    ] = None,
+    device: Annotated[Device, typer.Option(help="Where to compute.")] = Device.cpu,
+    redraw: Annotated[
+        bool, typer.Option("--redraw", help="Only table and picture, from the records there.")
+    ] = False,
     list_all: Annotated[bool, typer.Option("--list", help="List the experiments.")] = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Run one experiment of the paper."""
+    """Run experiments of the paper.
+
+    Runs that the folder has records of already are not run again: a killed command continues.
+    """
     from dkvb.paper import EXPERIMENTS
 
     if list_all:
-        for experiment, description in EXPERIMENTS.items():
-            typer.echo(f"{experiment:<18}{description}")
+        for known_name, description in EXPERIMENTS.items():
+            typer.echo(f"{known_name:<18}{description}")
         return
     with clear_errors():
-        from importlib import import_module
-
         from dkvb import _validate
 
-        if name is None:
+        if not names:
             raise ValueError("NAME: expected an experiment; dkvb reproduce --list names them")
-        _validate.one_of("NAME", name, EXPERIMENTS)
-        wanted_seeds = parse_seeds(seeds)
-        folder = make_folder(out or Path("runs") / name)
-    module = import_module(f"dkvb.paper.{name.replace('-', '_')}")
-    with short_warnings():
-        summary = module.run(list(wanted_seeds), folder, show_progress(quiet))
-    if not quiet:
-        show(summary, as_json, name)
-        if not as_json:
-            typer.echo(f"results: {folder}")
+        for name in names:
+            _validate.one_of("NAME", name, EXPERIMENTS)
+        from dkvb.comparison import one_thread
+        from dkvb.paper import _experiment as experiment
+        from dkvb.paper._source import Bundled, Prepared
+
+        source = Bundled() if quick else Prepared(data, encoder)
+        wanted_seeds = parse_seeds(seeds or ("1" if quick else "1,2,3,4,5"))
+        changes = _changes(change or [])
+        where = available(device)
+        folders = {
+            name: (out / name if len(names) > 1 else out) if out else Path("runs") / name
+            for name in names
+        }
+    label = experiment.QUICK_NOTE if quick else ""
+    known: dict[str, Any] = {}  # what experiments before have run
+    for name, folder in folders.items():
+        with clear_errors():
+            if redraw:
+                summary = experiment.redraw(name, folder, label)
+            else:
+                config = experiment.configured(name, quick, changes)
+                setup = experiment.Setup(source, wanted_seeds, config, where)
+                jobs = experiment.module_of(name).jobs(setup)
+                make_folder(folder)
+        if not redraw:
+            with short_warnings(), one_thread() if quick else nullcontext():
+                summary, records = experiment.run(
+                    name,
+                    jobs,
+                    folder,
+                    note=label,
+                    known=known,
+                    progress=show_progress(quiet),
+                    say=silence if quiet else note,
+                )
+            known |= {record.cell: record for record in records}
+        if not quiet:
+            _print(summary, folder, as_json)
+
+
+def _changes(texts: list[str]) -> dict[str, str]:
+    parts = [text.partition("=") for text in texts]
+    for text, (field, equals, value) in zip(texts, parts, strict=True):
+        if not (field and equals and value):
+            raise ValueError(f"--set: expected FIELD=VALUE; got {text!r}")
+    return {field.strip(): value.strip() for field, _, value in parts}
+
+
+def _print(summary: dict[str, Any], folder: Path, as_json: bool) -> None:
+    if as_json:
+        show(summary, as_json, "")
+        return
+    show(summary["rows"], as_json, summary["title"], first="")
+    for verdict in summary["statements"]:
+        typer.echo(f"{verdict['mark']} {verdict['statement']}: {verdict['evidence']}")
+    typer.echo(f"results: {folder}")

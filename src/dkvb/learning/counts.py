@@ -4,10 +4,11 @@ Counts are integers over (pair, class), kept as sorted lists of those that are n
 memory follows what was seen and not pairs × classes. Learning adds a short list; lists of similar
 length are merged, so that a single example costs milliseconds however much was learned before.
 The codes and labels of one row in 20, picked by a hash of the codes, are kept as they are: they
-say how far scores can be trusted (see `leave_one_out`).
+say how far scores can be trusted (see `dkvb.learning.posterior`). Rows are counted a second time by
+the regions that their keys lie in, which follows from the counts, and is part of the state only so
+that it need not be found again.
 
-The state depends on what was counted alone: not on order, batches or processes. Scores are sums of
-integers, so that they too are the same in any batch and on any device.
+The state depends on what was counted alone: not on order, batches or processes.
 """
 
 from __future__ import annotations
@@ -17,11 +18,15 @@ from functools import cached_property, reduce
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from dkvb import distributed
+from dkvb.bottleneck.regions import Regions
 from dkvb.bottleneck.values import flat_codes
 from dkvb.kernels import tally
 from dkvb.kernels.tally import COLUMNS
+from dkvb.learning import counting
 from dkvb.learning.kept import code_hash, left_after
 
 PLACES = 1 << 23  # that are counted at a time
@@ -29,7 +34,6 @@ DENSE_ELEMENTS = 1 << 25  # pairs or scores of a chunk of rows
 GROWTH = 4  # a list is merged into the one before it unless that one is this many times longer
 KEPT = 20  # one row in this many is kept
 FEW_ROWS = 64  # up to here, a search in several lists is quicker than merging them
-UNIT = 2.0**-44  # of logarithms as integers: their sums are exact
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +61,9 @@ class CountState:
     kept_codes: Tensor  # (S, C) int32
     kept_columns: Tensor  # (S,) int64
     smoothed_pairs: int  # pairs a codebook that smoothing spreads over: all, pruned ones included
+    regions: Regions | None = None
+    regional: CountState | None = None  # the same rows, counted by region: R·C codebooks of G
+    keeps: bool = True  # some rows as they are
 
     @property
     def device(self) -> torch.device:
@@ -68,17 +75,11 @@ class CountState:
         return reduce(_merged, reversed(self.tallies))  # short lists first
 
     @cached_property
-    def bounds(self) -> Tensor:
-        """Where each pair's entries begin in `whole` (C·K + 1,)."""
-        n_entries = torch.bincount(
-            self.whole.places // COLUMNS, minlength=self.n_codebooks * self.n_pairs
-        )
-        return torch.nn.functional.pad(n_entries.cumsum(0), (1, 0))
-
-    @cached_property
-    def most(self) -> int:
-        """The largest count that any pair could have for a class."""
-        return int(self.per_class.max()) if len(self.per_class) else 0
+    def bounded(self) -> tally.Bounded:
+        """`whole`, and where the entries of each pair begin in it."""
+        pair = torch.arange(self.n_codebooks * self.n_pairs + 1, device=self.device)
+        bounds = torch.searchsorted(self.whole.places, pair * COLUMNS)
+        return tally.Bounded(self.whole.places, self.whole.counts, bounds)
 
     @cached_property
     def usage(self) -> Tensor:
@@ -101,13 +102,21 @@ class CountState:
             self.kept_codes.to(device),
             self.kept_columns.to(device),
             self.smoothed_pairs,
+            self.regions and self.regions.to(device),
+            self.regional and self.regional.to(device),
+            self.keeps,
         )
 
 
-def start(n_codebooks: int, n_pairs: int, device: torch.device | str = "cpu") -> CountState:
-    """Nothing counted, no classes yet."""
+def start(
+    n_codebooks: int,
+    n_pairs: int,
+    device: torch.device | str = "cpu",
+    regions: Regions | None = None,
+) -> CountState:
+    """Nothing counted, no classes yet; with `regions`, rows will be counted by those as well."""
     none = torch.zeros(0, dtype=torch.int64, device=device)
-    return CountState(
+    state = CountState(
         n_codebooks,
         n_pairs,
         (Tally(none, none.int()),),
@@ -116,43 +125,63 @@ def start(n_codebooks: int, n_pairs: int, device: torch.device | str = "cpu") ->
         none,
         n_pairs,
     )
+    return state if regions is None else with_regions(state, regions)
+
+
+def with_regions(state: CountState, regions: Regions) -> CountState:
+    """The same state, what was counted being counted by regions as well."""
+    C, K, R, G = state.n_codebooks, state.n_pairs, regions.n_cuts, regions.n_regions
+    pair, column = state.whole.places // COLUMNS, state.whole.places % COLUMNS
+    of_key = regions.of_key.view(R, C * K)
+    first = torch.arange(R, device=state.device)[:, None] * C * G
+    region = first + pair // K * G + of_key[:, pair].long()  # (R, E)
+    counts = state.whole.counts.expand(R, -1)
+    tally = _sorted((region * COLUMNS + column).flatten(), counts.flatten())
+    regional = grow(start(R * C, G, state.device), len(state.per_class))
+    regional = replace(regional, tallies=(tally,), per_class=state.per_class, keeps=False)
+    return replace(state, regions=regions, regional=regional)
 
 
 def grow(state: CountState, n_columns: int) -> CountState:
     """The same state with room for more classes."""
     per_class = torch.nn.functional.pad(state.per_class, (0, n_columns - len(state.per_class)))
-    return replace(state, per_class=per_class)
+    regional = state.regional and grow(state.regional, n_columns)
+    return replace(state, per_class=per_class, regional=regional)
 
 
-def more_pairs(state: CountState, n_pairs: int) -> CountState:
+def more_pairs(state: CountState, n_pairs: int, regions: Regions | None = None) -> CountState:
     """The same state with room for more pairs a codebook; those there keep their numbers."""
     pair, column = state.whole.places // COLUMNS, state.whole.places % COLUMNS
     pair = pair // state.n_pairs * n_pairs + pair % state.n_pairs
     whole = Tally(pair * COLUMNS + column, state.whole.counts)
-    return replace(state, n_pairs=n_pairs, smoothed_pairs=n_pairs, tallies=(whole,))
+    state = replace(state, n_pairs=n_pairs, smoothed_pairs=n_pairs, tallies=(whole,))
+    return state if regions is None else with_regions(state, regions)
 
 
 def update(state: CountState, codes: Tensor, columns: Tensor, sign: int = 1) -> CountState:
     """Count codes (n, C) of rows with labels in `columns` (n,); `sign=-1` takes them away again."""
     step = max(1, PLACES // state.n_codebooks)
-    if len(codes) > step:  # what is counted at a time takes several times its own memory
-        for first in range(0, len(codes), step):
+    n_classes = len(torch.unique(columns))
+    if len(codes) > step and not counting.table_pays(codes, state.n_pairs, n_classes):
+        for first in range(0, len(codes), step):  # sorting takes several times its own memory
             part = slice(first, first + step)
             state = update(state, codes[part], columns[part], sign)
         return state
-    codes = codes.to(torch.int32)
-    places = flat_codes(codes, state.n_pairs) * COLUMNS + columns[:, None]
-    distinct, counts = torch.unique(places, return_counts=True)
-    change = Tally(distinct, (sign * counts).to(torch.int32))
+    regional = None
+    if state.regions is not None and state.regional is not None:
+        regional = update(state.regional, state.regions.codes(codes), columns, sign)
+    distinct, counts = counting.counted(codes, columns, state.n_pairs)
+    change = Tally(distinct, sign * counts)
     per_class = state.per_class + sign * torch.bincount(columns, minlength=len(state.per_class))
-    kept = code_hash(codes) % KEPT == 0
+    kept = torch.nonzero(code_hash(codes) % KEPT == 0)[: None if state.keeps else 0, 0]
+    taken = _rows(codes, kept)
     if sign > 0:
-        kept_codes = torch.cat([state.kept_codes, codes[kept]])
+        kept_codes = torch.cat([state.kept_codes, taken])
         kept_columns = torch.cat([state.kept_columns, columns[kept]])
     else:
-        if bool((_at(state, distinct) + change.counts < 0).any()) or bool((per_class < 0).any()):
+        if bool((at(state, distinct) + change.counts < 0).any()) or bool((per_class < 0).any()):
             raise ValueError(NOT_LEARNED)
-        left = left_after(state.kept_codes, state.kept_columns, codes[kept], columns[kept])
+        left = left_after(state.kept_codes, state.kept_columns, taken, columns[kept])
         if left is None:
             raise ValueError(NOT_LEARNED)
         kept_codes, kept_columns = state.kept_codes[left], state.kept_columns[left]
@@ -163,6 +192,32 @@ def update(state: CountState, codes: Tensor, columns: Tensor, sign: int = 1) -> 
         per_class=per_class,
         kept_codes=kept_codes,
         kept_columns=kept_columns,
+        regional=regional,
+    )
+
+
+def update_together(state: CountState, codes: Tensor, columns: Tensor) -> CountState:
+    """`update` with the rows of all processes, each of which gives its own: none, if it has none.
+
+    Columns must mean the same classes everywhere. All get the same state, and the same bits as if
+    one process had counted all rows.
+    """
+    if distributed.world_size() == 1:
+        return update(state, codes, columns)
+    C, K, Y = state.n_codebooks, state.n_pairs, len(state.per_class)
+    regional = None
+    if state.regions is not None and state.regional is not None:
+        regional = update_together(state.regional, state.regions.codes(codes), columns)
+    empty = replace(start(C, K, state.device), keeps=state.keeps)
+    own = update(grow(empty, Y), codes, columns)
+    whole = Tally(*counting.summed(own.whole.places, own.whole.counts, C, K, Y))
+    return replace(
+        state,
+        tallies=_settled((*_lists(state), whole)),
+        per_class=state.per_class + distributed.sum_(own.per_class),
+        kept_codes=torch.cat([state.kept_codes, *distributed.gather(own.kept_codes)]),
+        kept_columns=torch.cat([state.kept_columns, *distributed.gather(own.kept_columns)]),
+        regional=regional,
     )
 
 
@@ -187,6 +242,7 @@ def merge(first: CountState, second: CountState) -> CountState:
         per_class=first.per_class + second.per_class,
         kept_codes=torch.cat([first.kept_codes, second.kept_codes]),
         kept_columns=torch.cat([first.kept_columns, second.kept_columns]),
+        regional=first.regional and second.regional and merge(first.regional, second.regional),
     )
 
 
@@ -207,6 +263,7 @@ def move_columns(state: CountState, target: Tensor) -> CountState:
         per_class=per_class,
         kept_codes=state.kept_codes[left],
         kept_columns=target[state.kept_columns[left]],
+        regional=state.regional and move_columns(state.regional, target),
     )
 
 
@@ -226,7 +283,34 @@ def only_pairs(state: CountState, place: Tensor) -> CountState:
         tallies=(_sorted(places[read], state.whole.counts[read]),),
         kept_codes=state.kept_codes[:0],
         kept_columns=state.kept_columns[:0],
+        regions=state.regions and state.regions.of_pairs(place),
     )
+
+
+def codebook(state: CountState, book: int) -> CountState:
+    """The counts of one codebook, and no rows kept."""
+    empty = replace(start(1, state.n_pairs, state.device), smoothed_pairs=state.smoothed_pairs)
+    found = replace(empty, tallies=(_of_books(state, [book]),), per_class=state.per_class)
+    if state.regions is None or state.regional is None:
+        return found
+    regions = Regions(state.regions.of_key[:, [book]], state.regions.sizes[:, [book]])
+    books = [cut * state.n_codebooks + book for cut in range(regions.n_cuts)]
+    empty = start(regions.n_cuts, regions.n_regions, state.device)
+    tallies = (_of_books(state.regional, books),)
+    regional = replace(empty, tallies=tallies, per_class=state.per_class, keeps=False)
+    return replace(found, regions=regions, regional=regional)
+
+
+def _of_books(state: CountState, books: list[int]) -> Tally:
+    """The counts of some codebooks, ascending, renumbered from 0."""
+    size, merged = state.n_pairs * COLUMNS, []
+    for one in _lists(state):
+        places, found = one.places.cpu().numpy(), []
+        for number, book in enumerate(books):
+            first, last = np.searchsorted(places, (book * size, (book + 1) * size)).tolist()
+            found.append((one.places[first:last] - (book - number) * size, one.counts[first:last]))
+        merged.append(Tally(*(torch.cat(parts) for parts in zip(*found, strict=True))))
+    return reduce(_merged, reversed(merged))
 
 
 def canonical(state: CountState) -> dict[str, Tensor]:
@@ -241,14 +325,15 @@ def canonical(state: CountState) -> dict[str, Tensor]:
     }
 
 
-def read(state: CountState, codes: Tensor) -> Tensor:
-    """The counts that a few rows with codes (n, C) find: (n, C, Y) int64.
+def read(state: CountState, codes: Tensor) -> NDArray[np.int64]:
+    """The counts that a few rows with codes (n, C) find: (n, C, Y).
 
     In NumPy, since torch wakes its threads even for 200 numbers, and waiting for them can cost
     more than the work.
     """
     Y = len(state.per_class)
-    pairs = flat_codes(codes, state.n_pairs).flatten().cpu().numpy()  # (n·C,)
+    first = np.arange(state.n_codebooks) * state.n_pairs
+    pairs = (codes.cpu().numpy().astype(np.int64) + first).ravel()  # (n·C,)
     dense = np.zeros(len(pairs) * Y, dtype=np.int64)
     for one in _lists(state):
         places, counts = one.places.cpu().numpy(), one.counts.cpu().numpy()
@@ -257,92 +342,31 @@ def read(state: CountState, codes: Tensor) -> Tensor:
         reader = np.repeat(np.arange(len(pairs)), length)  # (e,) which of the pairs
         entry = np.arange(len(reader)) + (low - np.cumsum(length) + length)[reader]
         dense[reader * Y + places[entry] % COLUMNS] += counts[entry]  # distinct in one list
-    return torch.from_numpy(dense.reshape(*codes.shape, Y)).to(codes.device)
-
-
-def log_posterior(state: CountState, codes: Tensor, *, smoothing: float, prior: str) -> Tensor:
-    """log p(y) + Σ_c log p(code_c | y), up to a constant of the row: (n, Y) float64.
-
-    p(k | y) = (n[c, k, y] + a) / (N_y + a·K), smoothed when read since classes grow. The prior is
-    added once, not once a codebook.
-    """
-    gains = _pooled(state, codes, _gains(state.most, smoothing))
-    return gains.double() * UNIT + base(state, smoothing=smoothing, prior=prior)
-
-
-def base(state: CountState, *, smoothing: float, prior: str) -> Tensor:
-    """What `log_posterior` is before any count is read: (Y,) float64."""
-    rows = state.per_class.double()
-    constant = -state.n_codebooks * torch.log(rows + smoothing * state.smoothed_pairs)
-    return constant + torch.log(rows / rows.sum()) if prior == "empirical" else constant
+    return dense.reshape(*codes.shape, Y)
 
 
 def votes(state: CountState, codes: Tensor) -> Tensor:
     """The mean over codebooks of counts: what the paper's SGD approaches, scaled: (n, Y)."""
-    return _pooled(state, codes, torch.arange(state.most + 1)).double() / state.n_codebooks
-
-
-def leave_one_out(
-    state: CountState, *, most: int, smoothing: float, prior: str, pooling: str
-) -> tuple[Tensor, Tensor]:
-    """Scores (s, Y) of at most so many kept rows, each by a model that never saw that row, and
-    their labels (s,): exact, since a row's own counts can be taken away.
-
-    Rows whose class has no other row say nothing and are left out.
-    """
-    codes, columns = state.kept_codes, state.kept_columns
-    others = state.per_class[columns] > 1
-    codes, columns = codes[others], columns[others]
-    # The first by hash, ties by label: the same rows whatever the order they came in.
-    order = torch.argsort(columns, stable=True)
-    order = order[torch.argsort(code_hash(codes[order]), stable=True)][:most]
-    codes, columns = codes[order], columns[order]
-    row = torch.arange(len(codes), device=codes.device)
-    own = _at(state, flat_codes(codes, state.n_pairs) * COLUMNS + columns[:, None])  # (s, C)
-    if pooling == "votes":
-        scores = votes(state, codes)
-        scores[row, columns] -= 1.0
-        return scores, columns
-    scores = log_posterior(state, codes, smoothing=smoothing, prior=prior)
-    gain = _gains(state.most, smoothing).to(state.device)
-    fewer = replace(state, per_class=state.per_class - 1)
-    scores[row, columns] += (gain[own - 1] - gain[own]).sum(dim=1).double() * UNIT
-    scores[row, columns] += (
-        base(fewer, smoothing=smoothing, prior="uniform")
-        - base(state, smoothing=smoothing, prior="uniform")
-    )[columns]
-    if prior == "empirical":
-        rows = state.per_class.double()[columns]
-        scores[row, columns] += torch.log((rows - 1) / rows)
-    return scores, columns
-
-
-def _gains(most: int, smoothing: float) -> Tensor:
-    """log(1 + n/a) for counts up to `most`, in units of UNIT."""
-    return torch.from_numpy(
-        np.rint(np.log1p(np.arange(most + 1) / smoothing) / UNIT).astype(np.int64)
-    )
-
-
-def _pooled(state: CountState, codes: Tensor, table: Tensor) -> Tensor:
-    """Σ_c table[n[c, code_c, y]] for codes (n, C), where table[0] is 0: (n, Y) int64."""
-    if len(_lists(state)) > 1 and len(codes) <= FEW_ROWS and state.device.type == "cpu":
-        found = [table.numpy()[read(state, code).numpy()].sum(axis=1) for code in codes.split(1)]
-        return torch.from_numpy(np.concatenate(found))
-    whole, Y, table = state.whole, len(state.per_class), table.to(state.device)
+    if read_apart(state, codes):
+        return torch.from_numpy(read(state, codes).mean(axis=1))
+    Y = len(state.per_class)
     parts = [torch.zeros((0, Y), dtype=torch.int64, device=state.device)]
     for part in codes.split(max(1, DENSE_ELEMENTS // (state.n_codebooks + Y))):
-        pairs = flat_codes(part, state.n_pairs)
-        parts.append(tally.pool(whole.places, whole.counts, state.bounds, pairs, table, Y))
-    return torch.cat(parts)
+        parts.append(tally.pool(state.bounded, flat_codes(part, state.n_pairs), Y))
+    return torch.cat(parts).double() / state.n_codebooks
 
 
-def _at(state: CountState, places: Tensor) -> Tensor:
+def read_apart(state: CountState, codes: Tensor) -> bool:
+    """Whether to read each list for so few rows: merging the lists would take longer."""
+    return len(_lists(state)) > 1 and len(codes) <= FEW_ROWS and state.device.type == "cpu"
+
+
+def at(state: CountState, places: Tensor) -> Tensor:
     """The counts at places (...) of any shape, int64."""
     found = torch.zeros_like(places)
     for one in _lists(state):
         if len(one):
-            at = torch.searchsorted(one.places, places).clamp(max=len(one) - 1)
+            at = torch.searchsorted(one.places, places.contiguous()).clamp(max=len(one) - 1)
             found += torch.where(one.places[at] == places, one.counts[at], 0)
     return found
 
@@ -352,8 +376,17 @@ def _lists(state: CountState) -> tuple[Tally, ...]:
     return (state.whole,) if "whole" in vars(state) else state.tallies
 
 
+def _rows(codes: Tensor, rows: Tensor) -> Tensor:
+    """Some rows of codes (n, C) as int32; torch cannot index uint16 on every device."""
+    if codes.dtype == torch.uint16:
+        return codes.view(torch.int16)[rows].int() & 0xFFFF
+    return codes[rows].int()
+
+
 def _merged(first: Tally, second: Tally) -> Tally:
     """One list with the sums of both, zeros dropped."""
+    if not len(first) or not len(second):
+        return second if len(second) else first
     return Tally(*tally.join((first.places, first.counts), (second.places, second.counts)))
 
 

@@ -19,6 +19,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from dkvb import distributed
 from dkvb.kernels.hashing import content_hash
 
 HELD_OUT = 10  # one row in this many is held out
@@ -27,6 +28,7 @@ GRID = tuple(10.0 ** (1 - step / 4) for step in range(23))  # 10 … 10^-4.5, fo
 EXACT = 2.0**53  # float64 holds every whole number up to here
 _DECADE = 4  # steps of the grid
 _FIRST = 8  # place of the grid where the search starts: 0.1
+_LARGEST = 1e6  # λ beyond which no rounding explains that G is not positive
 _DEFAULT = 0.01  # where there are no rows to choose by
 _STRIPE = 512  # rows of G that are kept, and updated, together
 
@@ -102,9 +104,14 @@ def empty(n_features: int, n_columns: int = 0, device: torch.device | str = "cpu
     torch.Size([3, 2])
     """
     zeros = partial(torch.zeros, dtype=torch.float64, device=device)
-    M, Y = n_features, n_columns
-    size = sum(min(_STRIPE, M - start) * (M - start) for start in range(0, M, _STRIPE))
+    M, Y, size = n_features, n_columns, gram_size(n_features)
     return RidgeSums(*(Moments(zeros(size), zeros(M, Y), zeros(Y), zeros(Y)) for _ in range(2)))
+
+
+def gram_size(n_features: int) -> int:
+    """How many numbers `Moments.gram` keeps."""
+    M = n_features
+    return sum(min(_STRIPE, M - start) * (M - start) for start in range(0, M, _STRIPE))
 
 
 def held_out(rows: Tensor, one_in: int = HELD_OUT) -> Tensor:
@@ -127,6 +134,25 @@ def update(sums: RidgeSums, batches: Iterable[Batch], sign: int = 1) -> RidgeSum
                 moments[part], copied[part] = moments[part].copy(), True
             _add(moments[part], phi[chosen], targets[chosen], sign)
     return RidgeSums(*moments)
+
+
+def update_together(sums: RidgeSums, batches: Iterable[Batch]) -> RidgeSums:
+    """`update` with the rows of all processes, each of which gives its own, or none.
+
+    All get the same sums: those of one process to the last bit where features are whole numbers.
+    Every sum travels once, 8 bytes a number.
+    """
+    if distributed.world_size() == 1:
+        return update(sums, batches)
+    first = distributed.rank() == 0  # what was there before counts once
+    before = sums if first else empty(sums.n_features, sums.n_columns, sums.learned.gram.device)
+    after = update(before, batches)
+
+    def of_all(new: Moments, old: Moments) -> Moments:
+        own = old.copy() if new is old else new  # the sums given stay as they are
+        return Moments(*(distributed.sum_(getattr(own, f.name)) for f in fields(Moments)))
+
+    return RidgeSums(of_all(after.learned, before.learned), of_all(after.held, before.held))
 
 
 def _add(moments: Moments, phi: Tensor, targets: Tensor, sign: int) -> None:
@@ -206,9 +232,12 @@ def solve(moments: Sequence[Moments], lam: float) -> Tensor:
     factor, failed = torch.linalg.cholesky_ex(upper.T)  # which reads the lower triangle only
     if bool(failed):
         # Rounding may leave G a little below positive: then the smallest usable λ is larger.
+        if lam > _LARGEST:
+            raise torch.linalg.LinAlgError("sums: expected those of some rows; got impossible ones")
         del upper, factor
         return solve(moments, 10 * lam)
-    return torch.cholesky_solve(cross, factor)
+    # In rows, as a file gives it back: products with it are rounded by how it lies in memory.
+    return torch.cholesky_solve(cross, factor).contiguous()
 
 
 @dataclass(frozen=True, eq=False)

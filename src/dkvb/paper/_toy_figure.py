@@ -1,59 +1,25 @@
-"""The toy's records, and its figure drawn from them alone."""
+"""The toy's figure, drawn from records alone.
+
+Of the first seed, `record.extra["drawing"]` holds `regions`, after each stage the class of each
+cell, + 8 where nothing was learned, and `pruned_regions` (see `packed`); the `points` of each stage
+[[x, y, class], …]; and `keys` and `pruned_keys` [[x, y], …], none where keys live in projected
+spaces.
+"""
 
 from __future__ import annotations
 
-import json
 import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from dkvb.records import RunRecord
+
 Array = npt.NDArray[Any]
-
-
-@dataclass(frozen=True)
-class Drawing:
-    """What the figure needs to know of one model; see `packed` for regions."""
-
-    regions: list[str]  # after each stage: the class of each cell, + 8 where nothing was learned
-    pruned_regions: str
-    points: list[list[list[float]]]  # of each stage [[x, y, class], …]
-    keys: list[list[float]]  # [[x, y], …]; none where keys live in projected spaces
-    pruned_keys: list[list[float]]
-
-
-@dataclass(frozen=True)
-class ToyRecord:
-    """One model with one seed; one line of JSON."""
-
-    model: str
-    seed: int
-    config: dict[str, Any]
-    versions: dict[str, str]
-    stages: list[list[int]]  # the classes of each
-    accuracy_matrix: list[list[float]]  # [after stage i][on test points of stage j]
-    pruned_accuracy: list[float]  # on each stage's test points, at the end
-    drawing: Drawing | None  # of the first seed only
-
-
-def write(path: Path, records: Iterable[ToyRecord]) -> None:
-    """Write records, one line each, in place of what was there."""
-    path.write_text("".join(json.dumps(asdict(record)) + "\n" for record in records))
-
-
-def read(path: Path) -> list[ToyRecord]:
-    """Records back from their file."""
-    records = []
-    for line in path.read_text().splitlines():
-        content = json.loads(line)
-        drawing = content.pop("drawing")
-        records.append(ToyRecord(**content, drawing=drawing and Drawing(**drawing)))
-    return records
 
 
 def packed(regions: npt.ArrayLike) -> str:
@@ -91,7 +57,7 @@ _PANEL, _GAP = 200 / _DPI, 0.07
 _LEFT, _TOP, _EDGE = 1.26, 0.3, 0.04
 
 
-def draw(records: Iterable[ToyRecord], path: str | Path) -> Path:
+def draw(records: Iterable[RunRecord], path: str | Path) -> Path:
     """Draw the figure: a row a model; a column after each stage, and one after pruning.
 
     A panel's colours are the classes that the model predicts there, its number the share of right
@@ -101,7 +67,7 @@ def draw(records: Iterable[ToyRecord], path: str | Path) -> Path:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    drawn = [record for record in records if record.drawing]
+    drawn = [record for record in records if "drawing" in record.extra]
     if not drawn:
         raise ValueError("records: expected at least one with a drawing; got none")
     n_stages = len(drawn[0].stages)
@@ -118,14 +84,14 @@ def draw(records: Iterable[ToyRecord], path: str | Path) -> Path:
     pruned_title = "unused pairs pruned"
     for row, record in enumerate(drawn):
         middle = (height - _TOP - row * (_PANEL + _GAP) - _PANEL / 2) / height
-        label = _ROWS.get(record.model, record.model)
+        label = _ROWS.get(record.classifier, record.classifier)
         figure.text(0.08 / width, middle, label, va="center", fontsize=9.5, color=_INK)
         for stage in range(n_stages):
             axes = panel_at(row, stage)
             _panel(axes, record, stage)
             if row == 0:
                 axes.set_title(f"after stage {stage + 1}", fontsize=10, color=_INK, pad=5)
-        if record.model.startswith("bottleneck"):
+        if record.classifier.startswith("bottleneck"):
             axes = panel_at(row, n_stages)
             _panel(axes, record, n_stages - 1, pruned=True)
             axes.set_title(pruned_title, fontsize=10, color=_INK, pad=5)
@@ -141,14 +107,13 @@ def _across(panels: int) -> float:
     return panels * _PANEL + (panels - 1) * _GAP
 
 
-def _panel(axes: Any, record: ToyRecord, stage: int, *, pruned: bool = False) -> None:
-    drawing = record.drawing
-    assert drawing is not None
-    cells = unpacked(drawing.pruned_regions if pruned else drawing.regions[stage])  # (g, g)
+def _panel(axes: Any, record: RunRecord, stage: int, *, pruned: bool = False) -> None:
+    drawing = record.extra["drawing"]
+    cells = unpacked(drawing["pruned_regions"] if pruned else drawing["regions"][stage])  # (g, g)
     axes.imshow(_palette()[cells], origin="lower", extent=(0, 1, 0, 1), interpolation="nearest")
-    keys = np.array(drawing.pruned_keys if pruned else drawing.keys).reshape(-1, 2)
+    keys = np.array(drawing["pruned_keys" if pruned else "keys"]).reshape(-1, 2)
     axes.plot(*keys.T, ".", color="black", markersize=1.7, markeredgewidth=0, alpha=0.7)
-    for number, points in enumerate(drawing.points[: stage + 1]):
+    for number, points in enumerate(drawing["points"][: stage + 1]):
         x, y, classes = np.array(points).T
         now = number == stage and not pruned
         axes.scatter(
@@ -159,8 +124,9 @@ def _panel(axes: Any, record: ToyRecord, stage: int, *, pruned: bool = False) ->
             linewidths=0.35 if now else 0,
             edgecolors="white",
         )
-    accuracy = record.pruned_accuracy if pruned else record.accuracy_matrix[stage]
-    _number(axes, 0.965, 0.04, f"{100 * np.mean(accuracy[: stage + 1]):.0f} %", ha="right")
+    shown = record.extra["pruned_accuracy"] if pruned else record.accuracy_matrix[stage]
+    accuracy = np.array(shown[: stage + 1], dtype=np.float64)
+    _number(axes, 0.965, 0.04, f"{100 * np.mean(accuracy):.0f} %", ha="right")
     axes.set(xlim=(0, 1), ylim=(0, 1), xticks=[], yticks=[])
     for spine in axes.spines.values():
         spine.set(color="#999999", linewidth=0.6)

@@ -10,24 +10,28 @@ stages: linear probe and MLP 0, 0, 0 and 1; both bottlenecks 0.99 or more on eve
 
 from __future__ import annotations
 
-import json
-import platform
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
-from tqdm import tqdm
 
-from dkvb import KeyValueBottleneck, __version__, fit_keys
-from dkvb.paper._toy_figure import Drawing, ToyRecord, draw, packed, read, write
+from dkvb import KeyValueBottleneck, fit_keys
+from dkvb.comparison import one_thread
+from dkvb.evaluate import versions
+from dkvb.paper import _toy_figure
+from dkvb.paper._experiment import Setup
+from dkvb.paper._tables import grouped
+from dkvb.paper._toy_figure import packed
+from dkvb.records import Cell, Job, RunRecord
 
+TITLE = "Eight classes in the plane, two at a time (Figure 2)"
 N_CLASSES = 8
 SPREAD = 0.035  # standard deviation of a class
 STAGES: tuple[dict[int, tuple[float, float]], ...] = (  # class → its mean
@@ -52,7 +56,8 @@ class Toy:
     grid: int = 100  # cells a side in which decision regions are kept
 
 
-Summary = dict[str, dict[str, list[float]]]
+PAPER = Toy()
+QUICK = Toy(steps=500, key_batches=200)
 
 
 class Points(NamedTuple):
@@ -71,24 +76,32 @@ class Kind(NamedTuple):
     fresh_optimiser: bool  # in every stage
 
 
-def run(seeds: list[int], out: Path, progress: bool = False, toy: Toy | None = None) -> Summary:
-    """Learn the four stages with the four models; write records, summary and picture to `out`.
+def jobs(setup: Setup) -> list[Job]:
+    """The four models, each with all seeds side by side; decision regions of the first seed."""
+    config = asdict(setup.config)
+    return [
+        Job(
+            [
+                Cell(name, {"toy": config, "model": name, "seed": s, "drawn": s == setup.seeds[0]})
+                for s in setup.seeds
+            ],
+            partial(_learn, name, kind, setup.config),
+        )
+        for name, kind in KINDS.items()
+    ]
 
-    The summary has the accuracy on each stage's test points at the end, after pruning, mean over
-    seeds. Decision regions are kept for the first seed.
-    """
-    toy = toy or Toy()
-    records: list[ToyRecord] = []
-    bar = tqdm(total=len(KINDS) * len(STAGES), unit="stage", leave=False, disable=not progress)
-    with _one_thread(), bar:
-        for name, kind in KINDS.items():
-            bar.set_description(name)
-            records += _learn(name, kind, seeds, toy, bar)
-    summary = {name: {"accuracy": _mean_accuracy(name, records)} for name in KINDS}
-    write(out / "records.jsonl", records)
-    (out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
-    draw(read(out / "records.jsonl"), out / "toy.png")
-    return summary
+
+def table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
+    """Accuracy on each stage's test points at the end, after pruning, mean over seeds."""
+    return {
+        name: {"accuracy": _mean([record.extra["pruned_accuracy"] for record in own])}
+        for name, own in grouped(records, lambda record: record.classifier).items()
+    }
+
+
+def draw(records: Sequence[RunRecord], path: Path, title: str) -> Path:
+    """Decision regions after each stage."""
+    return _toy_figure.draw(records, path)
 
 
 def points_of(stage: int, n: int, rng: np.random.Generator) -> Points:
@@ -140,61 +153,65 @@ KINDS = {
 }
 
 
-def _learn(name: str, kind: Kind, seeds: list[int], toy: Toy, bar: Any) -> list[ToyRecord]:
+def _learn(
+    name: str, kind: Kind, toy: Toy, cells: Sequence[Cell], progress: bool
+) -> Iterator[tuple[Cell, RunRecord]]:
     """One kind of model through the stages, all seeds side by side: a record a seed."""
+    start = perf_counter()
+    seeds = [cell.what["seed"] for cell in cells]
     train = [_stages(seed, toy.points, purpose=0) for seed in seeds]
     test = [_stages(seed, toy.test_points, purpose=1) for seed in seeds]
     models = [kind.make(seed, toy, **kind.settings) for seed in seeds]
     matrices: list[list[list[float]]] = [[] for _ in seeds]
-    regions: list[str] = []
+    drawn = [i for i, cell in enumerate(cells) if cell.what["drawn"]]
+    regions: dict[int, list[str]] = {i: [] for i in drawn}
 
     def new_optimiser() -> torch.optim.Adam:
         # One for all seeds: Adam treats every number alone, so that no seed knows of another.
         parameters = [p for model in models for p in model.parameters()]
         return torch.optim.Adam(parameters, lr=kind.learning_rate, fused=True)
 
-    for stage in range(len(STAGES)):
-        if stage == 0 or kind.fresh_optimiser:
-            optimiser = new_optimiser()
-        _descend(models, [own[stage] for own in train], optimiser, toy.steps)
-        for model, own, matrix in zip(models, test, matrices, strict=True):
-            matrix.append(_accuracies(model, own))
-        regions.append(packed(_regions(models[0], toy.grid)))
-        bar.update()
+    with one_thread():
+        for stage in range(len(STAGES)):
+            if stage == 0 or kind.fresh_optimiser:
+                optimiser = new_optimiser()
+            _descend(models, [own[stage] for own in train], optimiser, toy.steps)
+            for model, own, matrix in zip(models, test, matrices, strict=True):
+                matrix.append(_accuracies(model, own))
+            for i in drawn:
+                regions[i].append(packed(_regions(models[i], toy.grid)))
+        pruned = [m.prune() if isinstance(m, KeyValueBottleneck) else m for m in models]
 
-    pruned = [m.prune() if isinstance(m, KeyValueBottleneck) else m for m in models]
-    drawing = Drawing(
-        regions=regions,
-        pruned_regions=packed(_regions(pruned[0], toy.grid)),
-        points=[_rounded(torch.cat([x, y[:, None]], dim=1)) for x, y in train[0]],
-        keys=_places(models[0]),
-        pruned_keys=_places(pruned[0]),
-    )
-    config = {
-        **asdict(toy),
-        **kind.settings,
-        "learning_rate": kind.learning_rate,
-        "fresh_optimiser": kind.fresh_optimiser,
-    }
-    versions = {
-        "dkvb": __version__,
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "numpy": np.__version__,
-    }
-    return [
-        ToyRecord(
-            model=name,
-            seed=seed,
-            config=config,
-            versions=versions,
+    for i, cell in enumerate(cells):
+        extra: dict[str, Any] = {"pruned_accuracy": _accuracies(pruned[i], test[i])}
+        if i in drawn:
+            extra["drawing"] = {
+                "regions": regions[i],
+                "pruned_regions": packed(_regions(pruned[i], toy.grid)),
+                "points": [_rounded(torch.cat([x, y[:, None]], dim=1)) for x, y in train[i]],
+                "keys": _places(models[i]),
+                "pruned_keys": _places(pruned[i]),
+            }
+        record = RunRecord(
+            classifier=name,
+            stream="four stages",
+            seed=cell.what["seed"],
+            classes=list(range(N_CLASSES)),
             stages=[list(stage) for stage in STAGES],
-            accuracy_matrix=matrices[i],
-            pruned_accuracy=_accuracies(pruned[i], test[i]),
-            drawing=drawing if i == 0 else None,
+            config={
+                **asdict(toy),
+                **kind.settings,
+                "learning_rate": kind.learning_rate,
+                "fresh_optimiser": kind.fresh_optimiser,
+            },
+            versions=versions("cpu"),
+            curve=[],
+            accuracy_matrix=[list(row) for row in matrices[i]],
+            metrics={"final_accuracy": round(float(np.mean(extra["pruned_accuracy"])), 6)},
+            times={"learn": round((perf_counter() - start) / len(cells), 3), "predict": 0.0},
+            extra=extra,
         )
-        for i, seed in enumerate(seeds)
-    ]
+        yield cell, record
 
 
 def _stages(seed: int, n: int, purpose: int) -> list[Points]:
@@ -266,17 +283,5 @@ def _rounded(table: Tensor) -> list[list[float]]:
     return [[round(number, 4) for number in row] for row in table.tolist()]
 
 
-def _mean_accuracy(name: str, records: list[ToyRecord]) -> list[float]:
-    over_seeds = [record.pruned_accuracy for record in records if record.model == name]
+def _mean(over_seeds: list[list[float]]) -> list[float]:
     return [round(float(mean), 6) for mean in np.mean(over_seeds, axis=0)]
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """One thread for torch: the steps are so small that two would mostly wait."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

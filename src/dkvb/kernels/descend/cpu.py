@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 
-from dkvb.kernels._numba import check_codes, compiled, run, wait
+from dkvb.kernels._numba import check_codes, compiled, run, take, wait
 from dkvb.kernels.descend._entries import add_entries, read_entries
 
 F32 = NDArray[np.float32]
@@ -24,6 +24,7 @@ BOOKS = 16  # codebooks of a block
 AHEAD = 4  # rows between asking memory for an entry and using it
 ALONE = 1 << 14  # numbers read a step below which a second worker costs more than it brings
 LONG = 32  # how often entries must be read on average for copying the table to pay
+WIDE = 256  # columns from which on an entry is many cache lines anyway
 
 
 def descend(
@@ -47,7 +48,7 @@ def descend(
     values = values.detach()
     n_codebooks, n_pairs, n_columns = values.shape
     batch_size = min(batch_size, orders.shape[1])
-    many = orders.numel() > LONG * n_pairs
+    many = orders.numel() > LONG * n_pairs and n_columns < WIDE
     table = _padded(values) if many else values.to(torch.float32).contiguous()
     blocks = -(-n_codebooks // BOOKS)
     run(
@@ -66,6 +67,50 @@ def descend(
     )
     if table.data_ptr() != values.data_ptr():
         values.copy_(table[:, :, :n_columns])
+
+
+def pool(values: Tensor, codes: Tensor) -> Tensor:
+    """The sum of the values that each row of codes (B, C) reads: (B, Y)."""
+    codes = _checked(values, codes)
+    blocks, n = -(-values.shape[0] // BOOKS), len(codes)
+    sums = np.empty((blocks * n, values.shape[2]), np.float32)
+    run(_visit, blocks, values.numpy(), codes.numpy(), sums, True)
+    total = torch.from_numpy(sums).view(blocks, n, -1)
+    for block in total[1:]:  # in order, as `descend` does
+        total[0] += block
+    return total[0]
+
+
+def push(values: Tensor, codes: Tensor, change: Tensor, seed: int = 0) -> None:
+    """Add change (B, Y) to all values that each row of codes (B, C) reads, in place."""
+    codes = _checked(values, codes)
+    blocks = -(-values.shape[0] // BOOKS)
+    run(_visit, blocks, values.numpy(), codes.numpy(), change.contiguous().numpy(), False)
+
+
+def _checked(values: Tensor, codes: Tensor) -> Tensor:
+    if not values.is_contiguous():
+        raise ValueError("values: expected a contiguous tensor, which is changed in place")
+    check_codes(codes, torch.zeros(len(codes), dtype=torch.int64), values)
+    return codes.contiguous()
+
+
+@compiled
+def _visit(
+    state: Any, worker: int, workers: int, values: F32, codes: Any, rows: F32, reading: bool
+) -> None:
+    """Read sums into, or add changes from, `rows`: a block of codebooks a task."""
+    n_codebooks, n = values.shape[0], codes.shape[0]
+    block = take(state)
+    while block * BOOKS < n_codebooks:
+        first, last = block * BOOKS, min(block * BOOKS + BOOKS, n_codebooks)
+        for i in range(n):
+            ahead = min(i + AHEAD, n - 1)
+            if reading:
+                read_entries(values, codes, i, ahead, first, last, rows, block * n + i)
+            else:
+                add_entries(values, codes, i, ahead, first, last, rows, i)
+        block = take(state)
 
 
 def _padded(values: Tensor) -> Tensor:

@@ -1,21 +1,29 @@
 """Sorted lists of counts: two joined into one, and sums over what rows find in them.
 
 A list is (places (E,) int64 ascending and distinct, counts (E,) int32), where a place is
-pair · COLUMNS + class. Everything is integers, so that results are equal on any backend.
+pair · COLUMNS + class.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
 from dkvb.kernels import choose
 
-__all__ = ["COLUMNS", "join", "pool"]
+__all__ = ["COLUMNS", "Bounded", "join", "pool", "pool_logs"]
 
 COLUMNS = 1 << 20  # of classes that a place has room for
+
+
+class Bounded(NamedTuple):
+    """A list, and where the entries of each pair begin in it."""
+
+    places: Tensor  # (E,) int64
+    counts: Tensor  # (E,) int32
+    bounds: Tensor  # (pairs + 1,) int64
 
 
 def join(
@@ -26,20 +34,30 @@ def join(
     return joined
 
 
-def pool(
-    places: Tensor,
-    counts: Tensor,
-    bounds: Tensor,
+def pool(found: Bounded, pairs: Tensor, n_columns: int, backend: str | None = None) -> Tensor:
+    """Σ over the pairs (n, C) of a row of the counts of each class: (n, n_columns) int64."""
+    pooled: Tensor = _backend(pairs, backend).pool(found, pairs, n_columns)
+    return pooled
+
+
+def pool_logs(
+    own: Bounded,
+    regional: Bounded,
     pairs: Tensor,
-    table: Tensor,
-    n_columns: int,
+    regions: Tensor,
+    shares: Tensor,
+    weights: Tensor,
+    constant: Tensor,
     backend: str | None = None,
 ) -> Tensor:
-    """Σ over the pairs (n, C) of a row, of table[count] for each class: (n, n_columns) int64.
-
-    The entries of pair p stand at bounds[p] to bounds[p + 1]; classes without an entry add nothing.
+    """Σ over the pairs p (n, C) of a row, of log of (constant[y] + weights[0, y] · own[p, y] +
+    Σ over cuts r of weights[1 + r, y] · shares[q] · regional[q, y]), where q is the region of p in
+    cut r: regions (n, R·C), cut by cut. shares (cells of `regional`,), weights (1 + R, Y) and
+    constant (Y,) are float64, and so is what comes: (n, Y).
     """
-    pooled: Tensor = _backend(places, backend).pool(places, counts, bounds, pairs, table, n_columns)
+    pooled: Tensor = _backend(pairs, backend).pool_logs(
+        own, regional, pairs, regions, shares, weights, constant
+    )
     return pooled
 
 

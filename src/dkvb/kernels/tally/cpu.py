@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -11,11 +11,16 @@ from torch import Tensor
 
 from dkvb.kernels._numba import compiled, run, take
 
+if TYPE_CHECKING:
+    from dkvb.kernels.tally import Bounded
+
 COLUMNS = 1 << 20
 ROWS = 8  # that a worker takes at a time
+FACTORS = 8  # of which the logarithm is taken together
 
 I32 = NDArray[np.int32]
 I64 = NDArray[np.int64]
+F64 = NDArray[np.float64]
 
 
 def join(
@@ -51,12 +56,10 @@ def _join(
     return length
 
 
-def pool(
-    places: Tensor, counts: Tensor, bounds: Tensor, pairs: Tensor, table: Tensor, n_columns: int
-) -> Tensor:
+def pool(found: Bounded, pairs: Tensor, n_columns: int) -> Tensor:
     """Row by row, pair by pair, entry by entry."""
     out = torch.zeros((len(pairs), n_columns), dtype=torch.int64)
-    arrays = (t.contiguous().numpy() for t in (places, counts, bounds, pairs, table, out))
+    arrays = (t.contiguous().numpy() for t in (*found, pairs, out))
     run(_pool, -(-len(pairs) // ROWS), *arrays)
     return out
 
@@ -70,7 +73,6 @@ def _pool(
     counts: I32,
     bounds: I64,
     pairs: I64,
-    table: I64,
     out: I64,
 ) -> None:
     n, n_codebooks = pairs.shape
@@ -79,5 +81,65 @@ def _pool(
         for i in range(task * ROWS, min(task * ROWS + ROWS, n)):
             for c in range(n_codebooks):
                 for entry in range(bounds[pairs[i, c]], bounds[pairs[i, c] + 1]):
-                    out[i, places[entry] & (COLUMNS - 1)] += table[counts[entry]]
+                    out[i, places[entry] & (COLUMNS - 1)] += counts[entry]
+        task = take(state)
+
+
+def pool_logs(
+    own: Bounded,
+    regional: Bounded,
+    pairs: Tensor,
+    regions: Tensor,
+    shares: Tensor,
+    weights: Tensor,
+    constant: Tensor,
+) -> Tensor:
+    """Row by row in the order of codebooks, so that a row's scores do not depend on its batch."""
+    out = torch.zeros((len(pairs), len(constant)), dtype=torch.float64)
+    tensors = (*own, *regional, pairs, regions, shares, weights, constant, out)
+    arrays = (t.contiguous().numpy() for t in tensors)
+    run(_pool_logs, -(-len(pairs) // ROWS), *arrays)
+    return out
+
+
+@compiled
+def _pool_logs(
+    state: Any,
+    worker: int,
+    workers: int,
+    places: I64,
+    counts: I32,
+    bounds: I64,
+    regional_places: I64,
+    regional_counts: I32,
+    regional_bounds: I64,
+    pairs: I64,
+    regions: I64,
+    shares: F64,
+    weights: F64,
+    constant: F64,
+    out: F64,
+) -> None:
+    (n, n_codebooks), n_columns = pairs.shape, len(constant)
+    n_cuts = weights.shape[0] - 1
+    inside, product = np.empty(n_columns), np.empty(n_columns)
+    task = take(state)
+    while task * ROWS < n:
+        for i in range(task * ROWS, min(task * ROWS + ROWS, n)):
+            product[:] = 1.0
+            for c in range(n_codebooks):
+                inside[:] = constant
+                for entry in range(bounds[pairs[i, c]], bounds[pairs[i, c] + 1]):
+                    y = places[entry] & (COLUMNS - 1)
+                    inside[y] += weights[0, y] * counts[entry]
+                for cut in range(n_cuts):
+                    cell = regions[i, cut * n_codebooks + c]
+                    for entry in range(regional_bounds[cell], regional_bounds[cell + 1]):
+                        y = regional_places[entry] & (COLUMNS - 1)
+                        inside[y] += weights[1 + cut, y] * shares[cell] * regional_counts[entry]
+                product *= inside
+                # One logarithm for a few factors: more could leave the range of float64.
+                if c % FACTORS == FACTORS - 1 or c == n_codebooks - 1:
+                    out[i] += np.log(product)
+                    product[:] = 1.0
         task = take(state)

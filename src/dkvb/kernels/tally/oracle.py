@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from dkvb.kernels.tally import Bounded
 
 COLUMNS = 1 << 20
 CHUNK_ELEMENTS = 1 << 22  # entries that a chunk of pairs may find
@@ -21,19 +27,53 @@ def join(
     return distinct[kept], total[kept].to(torch.int32)
 
 
-def pool(
-    places: Tensor, counts: Tensor, bounds: Tensor, pairs: Tensor, table: Tensor, n_columns: int
-) -> Tensor:
-    """Gather the entries of a chunk of pairs, look up their counts, add them to their rows."""
+def pool(found: Bounded, pairs: Tensor, n_columns: int) -> Tensor:
+    """Gather the entries of a chunk of pairs, add them to their rows."""
     n, C = pairs.shape
     out = torch.zeros(n * n_columns, dtype=torch.int64, device=pairs.device)
-    step = max(1, CHUNK_ELEMENTS // max(1, n_columns))
-    for first, part in zip(range(0, n * C, step), pairs.flatten().split(step), strict=True):
-        low = bounds[part]
-        length = bounds[part + 1] - low
-        before = torch.cumsum(length, 0) - length
-        reader = torch.repeat_interleave(length)  # (e,) which of the pairs
-        entry = torch.arange(len(reader), device=pairs.device) + (low - before)[reader]
-        place = (first + reader) // C * n_columns + places[entry] % COLUMNS
-        out.index_add_(0, place, table[counts[entry].long()])
+    for first, part in _chunks(pairs.flatten(), n_columns):
+        reader, entry = _entries(found, part)
+        place = (first + reader) // C * n_columns + found.places[entry] % COLUMNS
+        out.index_add_(0, place, found.counts[entry].long())
     return out.view(n, n_columns)
+
+
+def pool_logs(
+    own: Bounded,
+    regional: Bounded,
+    pairs: Tensor,
+    regions: Tensor,
+    shares: Tensor,
+    weights: Tensor,
+    constant: Tensor,
+) -> Tensor:
+    """What stands in the logarithm of each pair and class, then the sum of logarithms."""
+    (n, C), Y = pairs.shape, len(constant)
+    out = [torch.zeros((0, Y), dtype=torch.float64, device=pairs.device)]
+    for first, part in _chunks(pairs, C * Y):
+        inside = constant.repeat(part.numel())  # (r · C · Y,)
+        reader, entry = _entries(own, part.flatten())
+        column = own.places[entry] % COLUMNS
+        inside.index_add_(0, reader * Y + column, weights[0, column] * own.counts[entry])
+        for cut in range(len(weights) - 1):
+            cells = regions[first : first + len(part), cut * C : (cut + 1) * C].flatten()
+            reader, entry = _entries(regional, cells)
+            column = regional.places[entry] % COLUMNS
+            worth = weights[1 + cut, column] * shares[cells[reader]] * regional.counts[entry]
+            inside.index_add_(0, reader * Y + column, worth)
+        out.append(inside.view(-1, C, Y).log().sum(dim=1))
+    return torch.cat(out)
+
+
+def _chunks(rows: Tensor, per_row: int) -> Iterator[tuple[int, Tensor]]:
+    step = max(1, CHUNK_ELEMENTS // max(1, per_row))
+    return zip(range(0, len(rows), step), rows.split(step), strict=False)
+
+
+def _entries(found: Bounded, pairs: Tensor) -> tuple[Tensor, Tensor]:
+    """The entries of pairs (p,), and for each which of the pairs it belongs to, both (e,)."""
+    low = found.bounds[pairs]
+    length = found.bounds[pairs + 1] - low
+    before = torch.cumsum(length, 0) - length
+    reader = torch.repeat_interleave(length)
+    return reader, torch.arange(len(reader), device=pairs.device) + (low - before)[reader]

@@ -1,0 +1,1 @@
+"""Measurements on keys, codes, values and classifiers: pure functions, nothing here learns."""

@@ -1,0 +1,286 @@
+"""`dkvb predict`, `inspect`, `history`, `export`: ask a model, which stays as it is."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dkvb.cli._rows import Data, EncoderName, read_rows
+from dkvb.cli._shared import Device, Quiet, available, clear_errors, note, short_warnings
+from dkvb.cli.embed import readable
+from dkvb.cli.model import AsJson, Where, read_model
+
+AnyModel = Annotated[
+    Path, typer.Argument(metavar="MODEL", help="Folder of a model, or its safetensors file.")
+]
+_QUANTILES = (0.5, 0.9, 0.99)
+
+
+class Dtype(StrEnum):
+    """How numbers are written."""
+
+    float32 = "float32"
+    float16 = "float16"
+    int8 = "int8"
+
+
+def predict(
+    model: AnyModel,
+    data: Data,
+    encoder: EncoderName = None,
+    out: Annotated[
+        Path | None, typer.Option(help="npz file for labels and probabilities, not the screen.")
+    ] = None,
+    device: Where = Device.cpu,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Print the label of each row, one a line; with labelled rows, also how many are right."""
+    with clear_errors(), short_warnings():
+        found = read_model(model, device)
+        classifier = found.classifier
+        rows = read_rows(data, encoder or found.encoder, labelled=False, device=available(device))
+        labels = classifier.predict(rows.x)
+        shares = classifier.predict_proba(rows.x) if hasattr(classifier, "predict_proba") else None
+        novelty = classifier.novelty(rows.x) if hasattr(classifier, "novelty") else None
+        if out is not None:
+            _write_answers(out, classifier.classes_, labels, shares, novelty)
+    if out is None:
+        _print_answers(labels, shares, novelty, as_json)
+    if rows.y is not None and not quiet:
+        right = (labels == rows.y).mean()
+        note(f"accuracy: {100 * right:.2f} % of {len(labels)} rows")
+
+
+def inspect(
+    model: AnyModel,
+    data: Annotated[
+        str | None, typer.Option(help="Rows to compare with those that keys were fitted to.")
+    ] = None,
+    encoder: EncoderName = None,
+    as_json: AsJson = False,
+) -> None:
+    """Classes, examples of each, use of keys, novelty, and size of the files."""
+    with clear_errors(), short_warnings():
+        found = read_model(model)
+        facts = _facts(model, found)
+        if data is not None and hasattr(found.classifier, "novelty"):
+            rows = read_rows(data, encoder or found.encoder, labelled=False, device="cpu")
+            facts["novelty_of_data"] = _quantiles(found.classifier.novelty(rows.x))
+    if as_json:
+        typer.echo(json.dumps(facts, indent=2, ensure_ascii=False))
+    else:
+        _show_facts(facts)
+
+
+def history(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Folder of the model.")],
+    as_json: AsJson = False,
+) -> None:
+    """What was done to a model: operation, number of rows, time; never labels or rows."""
+    with clear_errors(), short_warnings():
+        from dkvb.model_folder import read_folder
+
+        entries = read_folder(model).history
+    if as_json:
+        typer.echo(json.dumps([vars(entry) for entry in entries], indent=2))
+    else:
+        for entry in entries:
+            typer.echo(f"{entry.time}  {entry.operation:<15}{entry.count}")
+
+
+def export(
+    model: AnyModel,
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="A new .onnx or .safetensors file.")],
+    dtype: Annotated[
+        Dtype, typer.Option(help="float16 for onnx; float16 or int8 for values learned by sgd.")
+    ] = Dtype.float32,
+    prune: Annotated[
+        bool, typer.Option("--prune", help="Only what predicting needs: it cannot learn on.")
+    ] = False,
+    with_encoder: Annotated[
+        bool, typer.Option("--with-encoder", help="onnx: from images, not from embeddings.")
+    ] = False,
+    data: Annotated[
+        str | None, typer.Option(help="Labelled rows to measure what rounding costs.")
+    ] = None,
+    encoder: EncoderName = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write a model to one file, for use elsewhere."""
+    with clear_errors(), short_warnings():
+        found = read_model(model)
+        name = encoder or found.encoder
+        classifier = found.classifier.prune() if prune else found.classifier
+        if out.suffix == ".onnx":
+            report = _export_onnx(classifier, out, dtype, name if with_encoder else None)
+        elif out.suffix == ".safetensors":
+            report = _export_file(classifier, out, dtype, data, name)
+        else:
+            raise ValueError(f"OUT: expected a name in .onnx or .safetensors; got {out}")
+    if as_json:
+        typer.echo(json.dumps(report))
+    elif not quiet:
+        for line in report.pop("notes", ()):
+            typer.echo(line)
+        typer.echo(f"wrote {report['path']}, {readable(report['file_bytes'])}")
+
+
+# ---------------------------------------------------------------------------------------- answers
+def _answers(labels: Any, shares: Any, novelty: Any) -> list[dict[str, Any]]:
+    answers = [{"label": label} for label in labels.tolist()]
+    for answer, row in zip(answers, [] if shares is None else shares, strict=False):
+        answer["probability"] = float(row.max())
+    for answer, value in zip(answers, [] if novelty is None else novelty, strict=False):
+        answer["novelty"] = float(value)
+    return answers
+
+
+def _print_answers(labels: Any, shares: Any, novelty: Any, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(_answers(labels, shares, novelty), ensure_ascii=False))
+    else:
+        typer.echo("\n".join(map(str, labels.tolist())))
+
+
+def _write_answers(out: Path, classes: Any, labels: Any, shares: Any, novelty: Any) -> None:
+    import io
+
+    import numpy as np
+
+    from dkvb.files import replace_file
+
+    if out.suffix != ".npz":
+        raise ValueError(f"--out: expected a name in .npz; got {out}")
+    arrays = {"label": labels, "classes": classes, "probability": shares, "novelty": novelty}
+    buffer = io.BytesIO()
+    np.savez(buffer, **{name: array for name, array in arrays.items() if array is not None})
+    replace_file(out, [buffer.getbuffer()])
+
+
+# ------------------------------------------------------------------------------------------ facts
+def _facts(path: Path, found: Any) -> dict[str, Any]:
+    classifier = found.classifier
+    files = [path] if path.is_file() else sorted(p for p in path.iterdir() if p.is_file())
+    usual = type(classifier)().get_params()
+    params = {k: v for k, v in classifier.get_params().items() if k != "keys" and v != usual[k]}
+    facts: dict[str, Any] = {
+        "model": str(path),
+        "classifier": type(classifier).__name__,
+        "settings": {key: value for key, value in params.items() if _is_plain(value)},
+        "encoder": found.encoder,
+        "width": classifier.n_features_in_,
+        "classes": len(classifier.classes_),
+        "files": {file.name: file.stat().st_size for file in files},
+        "bytes": sum(file.stat().st_size for file in files),
+        "operations": len(found.history),
+        "in_journal": found.pending,
+    }
+    if hasattr(classifier, "keys_"):
+        keys, usage = classifier.keys_, classifier.usage_
+        facts["keys"] = {
+            "codebooks": keys.n_codebooks,
+            "pairs": keys.n_pairs,
+            "key_dim": keys.key_dim,
+            "fingerprint": keys.fingerprint,
+            "generations": len(classifier.generations_),
+            "selected": round(float((usage > 0).mean()), 4),
+            "held_out_novelty": _quantiles(keys.novelty.double().numpy()),
+        }
+        facts["examples"] = {str(label): n for label, n in classifier.examples_.items()}
+    return facts
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, bool | int | float | str)
+
+
+def _quantiles(values: Any) -> dict[str, float]:
+    import numpy as np
+
+    found = np.quantile(values, _QUANTILES)
+    return {f"{q:g}": round(float(value), 4) for q, value in zip(_QUANTILES, found, strict=True)}
+
+
+def _show_facts(facts: dict[str, Any]) -> None:
+    settings = " ".join(f"{key}={value}" for key, value in facts["settings"].items())
+    lines = {
+        "classifier": f"{facts['classifier']} {settings}",
+        "encoder": facts["encoder"] or "not told",
+        "width": facts["width"],
+        "classes": facts["classes"],
+        "files": ", ".join(f"{name} {readable(size)}" for name, size in facts["files"].items()),
+        "operations": f"{facts['operations']}, {facts['in_journal']} of them in the journal",
+    }
+    if "keys" in facts:
+        k = facts["keys"]
+        lines["keys"] = (
+            f"{k['codebooks']} codebooks of {k['pairs']} pairs, {k['fingerprint'][:8]}, "
+            f"{100 * k['selected']:.1f} % of pairs selected"
+        )
+        lines["held-out distance"] = _quantile_text(k["held_out_novelty"])
+    if "novelty_of_data" in facts:
+        lines["novelty of data"] = _quantile_text(facts["novelty_of_data"])
+    for name, text in lines.items():
+        typer.echo(f"{name:<20}{text}")
+    for label, n in facts.get("examples", {}).items():
+        typer.echo(f"  {label:<18}{n}")
+
+
+def _quantile_text(quantiles: dict[str, float]) -> str:
+    return ", ".join(f"{float(q):.0%} below {value:g}" for q, value in quantiles.items())
+
+
+# ---------------------------------------------------------------------------------------- exports
+def _export_onnx(classifier: Any, out: Path, dtype: Dtype, encoder: str | None) -> dict[str, Any]:
+    from dkvb.export import export_onnx
+
+    module = None
+    if encoder is not None:
+        from dkvb.embedding import load_encoder
+
+        module = load_encoder(encoder)
+    report = export_onnx(classifier, out, encoder=module, dtype=str(dtype))
+    return {
+        "path": str(out),
+        "opset": report.opset,
+        "inputs": list(report.inputs),
+        "outputs": list(report.outputs),
+        "file_bytes": report.file_bytes,
+        "notes": [f"takes {', '.join(report.inputs)}; opset {report.opset}"],
+    }
+
+
+def _export_file(
+    classifier: Any, out: Path, dtype: Dtype, data: str | None, encoder: str | None
+) -> dict[str, Any]:
+    rounded = dtype is not Dtype.float32
+    classifier.save(out, **({"dtype": str(dtype)} if rounded else {}))
+    report: dict[str, Any] = {"path": str(out), "file_bytes": out.stat().st_size}
+    if rounded:
+        report["notes"] = _cost(classifier, out, data, encoder, report)
+    return report
+
+
+def _cost(
+    classifier: Any, out: Path, data: str | None, encoder: str | None, report: dict[str, Any]
+) -> list[str]:
+    """What rounding costs: in accuracy where there are rows to measure it on."""
+    from dkvb.classifiers import load_classifier
+
+    if data is None:
+        return ["what rounding costs is not known: give --data with labelled rows to measure it"]
+    rows = read_rows(data, encoder, labelled=True, device="cpu")
+    before, after = (clf.predict(rows.x) for clf in (classifier, load_classifier(out)))
+    exact, rounded = (float((labels == rows.y).mean()) for labels in (before, after))
+    changed = float((before != after).mean())
+    report |= {"accuracy": exact, "accuracy_rounded": rounded, "changed": changed}
+    return [
+        f"accuracy {100 * exact:.2f} % before rounding, {100 * rounded:.2f} % after; "
+        f"{100 * changed:.2f} % of {len(rows.y)} answers changed"
+    ]

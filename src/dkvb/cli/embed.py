@@ -1,0 +1,272 @@
+"""`dkvb embed`: images and texts to embeddings, once; `dkvb cache`: what is kept of that."""
+
+from __future__ import annotations
+
+import json
+import re
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dkvb.cli._shared import Quiet, clear_errors, note, short_warnings, show_progress
+
+if TYPE_CHECKING:
+    from dkvb.embedding import Embeddings
+
+CacheFolder = Annotated[
+    Path | None, typer.Option("--cache", help="The cache's folder; ~/.cache/dkvb unless given.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+class Where(StrEnum):
+    """Where to compute; auto: on a GPU if there is one."""
+
+    auto = "auto"
+    cpu = "cpu"
+    cuda = "cuda"
+
+
+class Layer(StrEnum):
+    """Which features of a convolutional network to take."""
+
+    last = "last"
+    stage1 = "stage1"
+    stage2 = "stage2"
+    stage3 = "stage3"
+    stage4 = "stage4"
+
+
+class Pooling(StrEnum):
+    """The mean over places, or all of the spatial map."""
+
+    mean = "mean"
+    map = "map"
+
+
+class Dtype(StrEnum):
+    """How rows are kept."""
+
+    float32 = "float32"
+    float16 = "float16"
+
+
+class Precision(StrEnum):
+    """How the encoder computes; auto: float16 on a GPU."""
+
+    auto = "auto"
+    float32 = "float32"
+    float16 = "float16"
+
+
+class OnError(StrEnum):
+    """What to do about items that cannot be read."""
+
+    fail = "fail"
+    skip = "skip"
+
+
+def embed(
+    data: Annotated[
+        str,
+        typer.Option(
+            help="cifar10, cifar100, stl10, imagenet (each may have :FOLDER), hf:NAME, a folder of "
+            "images or of CIFAR's binary files, or a CSV, TSV or JSONL file."
+        ),
+    ],
+    encoder: Annotated[
+        str,
+        typer.Option(
+            help="Which encoder; timm:NAME, sentence-transformers:NAME and onnx:FILE name any."
+        ),
+    ] = "efficientnet_lite0",
+    split: Annotated[
+        list[str] | None,
+        typer.Option(help="Part of the data, may be given twice; train unless given."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="npz file for x and y; or a folder, for DATA-ENCODER-SPLIT.npz of train and test."
+        ),
+    ] = None,
+    weights: Annotated[
+        Path | None, typer.Option(help="The encoder's weights, in a local file.")
+    ] = None,
+    layer: Annotated[Layer | None, typer.Option(help="Which features to take.")] = None,
+    pooling: Annotated[
+        Pooling, typer.Option(help="Mean, or the whole spatial map.")
+    ] = Pooling.mean,
+    whole: Annotated[
+        bool, typer.Option("--whole", help="Resize whole images; cut nothing off their borders.")
+    ] = False,
+    dtype: Annotated[Dtype, typer.Option(help="Type of the rows.")] = Dtype.float32,
+    limit: Annotated[
+        int | None, typer.Option(help="So many items at most, spread evenly over the data.")
+    ] = None,
+    noise: Annotated[
+        float, typer.Option(help="Standard deviation of noise on pixels, which are in [0, 1].")
+    ] = 0.0,
+    noise_seed: Annotated[int, typer.Option(help="Seed of that noise.")] = 0,
+    column: Annotated[
+        str | None, typer.Option(help="The table's column of texts or paths.")
+    ] = None,
+    label_column: Annotated[str | None, typer.Option(help="The table's column of labels.")] = None,
+    on_error: Annotated[
+        OnError, typer.Option(help="Unreadable images, named at the end: an error, or left out.")
+    ] = OnError.fail,
+    device: Annotated[Where, typer.Option(help="Where to compute.")] = Where.auto,
+    precision: Annotated[Precision, typer.Option(help="How to compute.")] = Precision.auto,
+    batch_size: Annotated[
+        int | None, typer.Option(help="Items a batch; found automatically unless given.")
+    ] = None,
+    shard_rows: Annotated[int, typer.Option(help="Rows a shard of the cache.")] = 1024,
+    workers: Annotated[
+        int | None, typer.Option(help="Threads that decode; one a core unless given.")
+    ] = None,
+    cache: CacheFolder = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Embed images or texts with a frozen encoder; what is in the cache is not embedded again.
+
+    Killed and repeated, the command goes on after the last full shard.
+    """
+    with clear_errors(), short_warnings():
+        from dkvb.embedding import Cache, PixelNoise, UnreadableItemsError, load_encoder
+        from dkvb.embedding import embed as embed_items
+        from dkvb.embedding.datasets import load_dataset, splits_of
+
+        to_file = out is not None and out.suffix == ".npz"
+        splits: list[str | None] = [*(split or ())]
+        if not splits:
+            splits = [None] if out is None or to_file else [*splits_of(data)] or [None]
+        if to_file and len(splits) > 1:
+            raise ValueError("--out: expected a folder for several splits; got one file")
+        place = _place(device)
+        model = load_encoder(
+            encoder, weights=weights, layer=layer, pooling=pooling, device=place,
+            precision=precision,
+        )  # fmt: skip
+        kept = Cache(cache)
+        reports = []
+        for part in splits:
+            items = load_dataset(
+                data, part, kind=model.takes, column=column, label_column=label_column,
+                download_to=kept.folder / "datasets",
+            )  # fmt: skip
+            if limit is not None:
+                items = items.spread(limit)
+            try:
+                found = embed_items(
+                    model, items, kept, dtype=dtype, whole=whole, on_error=on_error,
+                    noise=PixelNoise(noise, noise_seed) if noise else None,
+                    batch_rows=batch_size, shard_rows=shard_rows, workers=workers,
+                    progress=show_progress(quiet),
+                )  # fmt: skip
+            except UnreadableItemsError as error:
+                _name_skipped(error.skipped)
+                raise
+            target = out if out is None or to_file else out / _file_name(data, encoder, part)
+            if target is not None:
+                _write(found, target)
+            report = _report(found, target)
+            reports.append(report)
+            if not quiet and not as_json:
+                _show(report)
+                _name_skipped(found.skipped)
+    if as_json and not quiet:
+        typer.echo(json.dumps(reports, indent=2, ensure_ascii=False))
+
+
+def _place(device: Where) -> str:
+    import torch
+
+    here = torch.cuda.is_available()
+    if device is Where.cuda and not here:
+        raise ValueError("--device: expected one that is here; got cuda, and torch sees none")
+    return "cuda" if here and device is not Where.cpu else "cpu"
+
+
+def _file_name(data: str, encoder: str, split: str | None) -> str:
+    """DATA-ENCODER-SPLIT.npz, as `dkvb reproduce` looks for it.
+
+    >>> _file_name("cifar10:/data", "onnx:models/mine.onnx", "test")
+    'cifar10-onnx-mine-test.npz'
+    """
+    from dkvb.embedding.datasets import NAMES
+    from dkvb.embedding.datasets.folders import binary_cifar_name
+
+    name = data.partition(":")[0]
+    if name not in NAMES:
+        name = binary_cifar_name(Path(data).expanduser()) or Path(data).stem or "data"
+    family, colon, model = encoder.partition(":")
+    short = f"{family}-{Path(model).name.removesuffix('.onnx')}" if colon else encoder
+    parts = (name, short, split or "train")
+    return "-".join(re.sub(r"[^\w.-]+", "-", part).strip("-") for part in parts) + ".npz"
+
+
+def _write(found: Embeddings, path: Path) -> None:
+    from dkvb.embeddings_file import write_embeddings
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    labels = {} if found.labels is None else {"y": found.labels}
+    about = json.dumps(found.entry.about["identity"], sort_keys=True)
+    write_embeddings(path, found.parts(), **labels, items=found.items, about=about)
+
+
+def _report(found: Embeddings, out: Path | None) -> dict[str, Any]:
+    entry = found.entry
+    return {
+        "entry": entry.address,
+        "folder": str(entry.folder),
+        "encoder": entry.about["encoder_name"],
+        "data": entry.about["data_name"],
+        "rows": len(found.items),
+        "dimension": entry.about["dimension"],
+        "dtype": entry.identity["dtype"],
+        "bytes": entry.size(),
+        "embedded": found.embedded,
+        "seconds": round(found.seconds, 3),
+        "items_per_second": round(found.embedded / found.seconds, 1) if found.embedded else None,
+        "skipped": [item._asdict() for item in found.skipped],
+        "labelled": found.labels is not None,
+        "out": None if out is None else str(out),
+    }
+
+
+def _show(report: dict[str, Any]) -> None:
+    rate = report["items_per_second"]
+    typer.echo(
+        f"{report['data']}: {report['rows']} rows of {report['dimension']} {report['dtype']}, "
+        f"{report['embedded']} embedded now in {report['seconds']:.1f} s"
+        f"{f' ({rate:.0f} a second)' if rate else ''}"
+    )
+    typer.echo(f"cache: {report['entry'][:12]}, {readable(report['bytes'])}, {report['folder']}")
+    if report["out"]:
+        typer.echo(f"file: {report['out']}")
+
+
+def _name_skipped(skipped: list[Any], most: int = 50) -> None:
+    if skipped:
+        note(f"{len(skipped)} without a row:")
+    for item in skipped[:most]:
+        note(f"  {item.name}: {item.reason}")
+    if len(skipped) > most:
+        note(f"  and {len(skipped) - most} more")
+
+
+def readable(size: int) -> str:
+    """A number of bytes for people.
+
+    >>> readable(1234), readable(56_000_000)
+    ('1.2 kB', '56.0 MB')
+    """
+    amount, unit = float(size), "B"
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if amount < 1000 or unit == "TB":
+            break
+        amount /= 1000
+    return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"

@@ -1,0 +1,175 @@
+"""`dkvb fit`, `learn`, `forget`, `merge`: change a model that lives in a folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dkvb.cli._rows import Data, EncoderName, read_rows
+from dkvb.cli._shared import (
+    Device,
+    Quiet,
+    available,
+    clear_errors,
+    short_warnings,
+    show_progress,
+)
+
+ModelPath = Annotated[Path, typer.Argument(metavar="MODEL", help="Folder of the model.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Where = Annotated[Device, typer.Option("--device", help="Where to compute.")]
+
+
+def fit(
+    model: ModelPath,
+    data: Data,
+    keys: Annotated[
+        str | None, typer.Option(help="Unlabelled rows to fit keys to; DATA unless given.")
+    ] = None,
+    classifier: Annotated[
+        str, typer.Option(metavar="NAME[:key=value,...]", help="What shall learn.")
+    ] = "bottleneck:rule=counts",
+    encoder: EncoderName = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Allow to put it in another model's place.")
+    ] = False,
+    seed: Annotated[int, typer.Option(help="Seed of all that is random.")] = 0,
+    device: Where = Device.cpu,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Make a model and let it learn; MODEL is a new folder."""
+    with clear_errors(), short_warnings():
+        from dkvb.classifiers import make_classifier
+        from dkvb.comparison import parse_spec
+        from dkvb.model_folder import create
+
+        spec, place = parse_spec(classifier), available(device)
+        _check_free(model, replace)
+        how: dict[str, Any] = {"device": place, "progress": show_progress(quiet)}
+        rows = read_rows(data, encoder, labelled=True, **how)
+        unlabelled = None if keys is None else read_rows(keys, encoder, labelled=False, **how).x
+        made = make_classifier(
+            spec.name, spec.settings, key_rows=unlabelled, seed=seed, device=place
+        )
+        made.fit(rows.x, rows.y)
+        with create(model, made, encoder=encoder, rows=len(rows.y), replace=replace) as folder:
+            _acknowledge("fit", len(rows.y), folder, as_json, quiet)
+
+
+def learn(
+    model: ModelPath,
+    data: Data,
+    encoder: EncoderName = None,
+    device: Where = Device.cpu,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Learn more rows, of known classes or new ones; when it says so, they are on disk."""
+    with clear_errors(), short_warnings(), _opened(model, device) as folder:
+        rows = _rows(folder, data, encoder, quiet)
+        count = folder.learn(rows.x, rows.y)
+        _acknowledge("learn", count, folder, as_json, quiet)
+
+
+def forget(
+    model: ModelPath,
+    label: Annotated[str | None, typer.Option(help="The class to forget.")] = None,
+    data: Annotated[
+        str | None, typer.Option(help="Or rows to forget, with the labels they were learned with.")
+    ] = None,
+    encoder: EncoderName = None,
+    device: Where = Device.cpu,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Forget a class or rows, as if never learned; when it says so, no file here holds them."""
+    with clear_errors(), short_warnings():
+        if (label is None) == (data is None):
+            raise ValueError("forget: expected either --label or --data")
+        with _opened(model, device) as folder:
+            if label is not None:
+                count = folder.forget(_label(folder.classifier, label))
+            else:
+                rows = _rows(folder, str(data), encoder, quiet)
+                count = folder.forget_samples(rows.x, rows.y)
+            _acknowledge("forget", count, folder, as_json, quiet)
+
+
+def merge(
+    model: ModelPath,
+    others: Annotated[
+        list[Path], typer.Argument(metavar="OTHER...", help="Models with the same keys and rule.")
+    ],
+    device: Where = Device.cpu,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Add what other models have learned with the same keys; these stay as they are."""
+    with clear_errors(), short_warnings():
+        found = [read_model(other, device) for other in others]
+        with _opened(model, device) as folder:
+            count = folder.merge(*(one.classifier for one in found))
+            _acknowledge("merge", count, folder, as_json, quiet)
+
+
+def read_model(path: Path, device: Device = Device.cpu) -> Any:
+    """The model in a folder or in a single file, for whoever only looks."""
+    from dkvb.classifiers import load_classifier
+    from dkvb.model_folder import Model, read_folder
+
+    place = available(device)
+    if path.is_file():
+        return Model(load_classifier(path, place), None, (), 0, "", None, 0.0)
+    return read_folder(path, place)
+
+
+def _opened(model: Path, device: Device) -> Any:
+    from dkvb.model_folder import open_folder
+
+    return open_folder(model, available(device))
+
+
+def _rows(folder: Any, data: str, encoder: str | None, quiet: bool) -> Any:
+    name = encoder or folder.model.encoder
+    device = folder.classifier.get_params().get("device", "cpu")
+    return read_rows(data, name, labelled=True, device=device, progress=show_progress(quiet))
+
+
+def _label(classifier: Any, text: str) -> Any:
+    """A label as typed, as the kind that the model has."""
+    known = classifier.classes_
+    found = [label for label in known.tolist() if str(label) == text]
+    if not found:
+        shown = ", ".join(map(str, known[:10])) + (", …" if len(known) > 10 else "")
+        raise ValueError(f"--label: expected one of {shown}; got {text!r}")
+    return found[0]
+
+
+def _check_free(model: Path, replace: bool) -> None:
+    from dkvb.model_folder.folder import SNAPSHOT
+
+    if (model / SNAPSHOT).exists() and not replace:
+        raise ValueError(
+            f"{model}: expected a new folder; there is a model; choose another name, let it "
+            "learn more with dkvb learn, or put a new one in its place with --replace"
+        )
+
+
+_DONE = {"fit": "learned", "learn": "learned", "forget": "forgot", "merge": "added"}
+
+
+def _acknowledge(operation: str, count: int, folder: Any, as_json: bool, quiet: bool) -> None:
+    """Say what is on disk now."""
+    if quiet:
+        return
+    n_classes = len(folder.classifier.classes_)
+    if as_json:
+        facts = {"operation": operation, "rows": count, "classes": n_classes}
+        typer.echo(json.dumps({**facts, "model": str(folder.path)}))
+    else:
+        rows = f"{count} row{'s' * (count != 1)}"
+        typer.echo(f"{_DONE[operation]} {rows}; {folder.path} knows {n_classes} classes")

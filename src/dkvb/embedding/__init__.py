@@ -1,0 +1,27 @@
+"""From images and text to embeddings: encoders, data sets, and a cache in which nothing is twice.
+
+A side wing: it knows nothing of the bottleneck, and gives rows that any classifier takes.
+"""
+
+from dkvb.embedding._packages import MissingPackageError
+from dkvb.embedding.cache import Cache
+from dkvb.embedding.datasets import Dataset, load_dataset
+from dkvb.embedding.encoder import CallableEncoder, Encoder
+from dkvb.embedding.registry import load_encoder
+from dkvb.embedding.run import Embeddings, UnreadableItemsError, embed
+from dkvb.embedding.transforms import ImageTransform, PixelNoise
+
+__all__ = [
+    "Cache",
+    "CallableEncoder",
+    "Dataset",
+    "Embeddings",
+    "Encoder",
+    "ImageTransform",
+    "MissingPackageError",
+    "PixelNoise",
+    "UnreadableItemsError",
+    "embed",
+    "load_dataset",
+    "load_encoder",
+]

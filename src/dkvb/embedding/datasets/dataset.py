@@ -1,0 +1,132 @@
+"""What a data set is here: items as bytes that can be hashed and decoded, with names and labels."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from dkvb import _validate
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """n items of one kind: `read(i)` gives the bytes of item i, `decode` an image, text or row."""
+
+    name: str
+    kind: str  # "image", "text" or "vector"
+    size: int
+    read: Callable[[int], bytes]
+    decode: Callable[[bytes], Any]
+    item_name: Callable[[int], str]
+    labels: Array | None = None  # (n,)
+    path: Callable[[int], Path] | None = None  # where items are files of their own
+
+    def __post_init__(self) -> None:
+        if self.size < 1:
+            raise ValueError(f"data {self.name}: expected at least one item; found none")
+        if self.labels is not None and self.labels.shape != (self.size,):
+            raise ValueError(
+                f"data {self.name}: expected one label an item, ({self.size},); "
+                f"got {self.labels.shape}"
+            )
+
+    def __len__(self) -> int:
+        return self.size
+
+    def spread(self, limit: int) -> Dataset:
+        """At most `limit` items, evenly spread, since folders list a class after the other.
+
+        >>> letters = texts("letters", list("abcdefgh"))
+        >>> [letters.spread(3).item(i) for i in range(3)]
+        ['a', 'd', 'h']
+        """
+        if _validate.positive_int("limit", limit) >= self.size:
+            return self
+        rows = np.linspace(0, self.size - 1, limit).astype(np.int64)
+        read, item_name, path = self.read, self.item_name, self.path
+        return replace(
+            self,
+            name=f"{self.name}, {limit} of {self.size}",
+            size=limit,
+            read=lambda i: read(int(rows[i])),
+            item_name=lambda i: item_name(int(rows[i])),
+            labels=None if self.labels is None else self.labels[rows],
+            path=None if path is None else lambda i: path(int(rows[i])),
+        )
+
+    def item(self, i: int) -> Any:
+        """Item i, decoded."""
+        return self.decode(self.read(i))
+
+
+def image_files(
+    name: str, paths: list[Path], labels: Array | None, root: Path | None = None
+) -> Dataset:
+    """Pictures in files; named by their paths below `root`."""
+    return Dataset(
+        name,
+        "image",
+        len(paths),
+        lambda i: paths[i].read_bytes(),
+        decode_image,
+        lambda i: str(paths[i].relative_to(root) if root else paths[i]),
+        labels,
+        lambda i: paths[i],
+    )
+
+
+def decode_image(content: bytes) -> Image.Image:
+    """A picture from the bytes of its file, in full: a cut file raises here."""
+    image = Image.open(io.BytesIO(content))
+    image.load()
+    return image
+
+
+def image_array(name: str, pixels: Array, labels: Array | None) -> Dataset:
+    """Pictures in one array, (n, height, width, 3) bytes."""
+    shape = pixels.shape[1:]
+    return Dataset(
+        name,
+        "image",
+        len(pixels),
+        lambda i: np.ascontiguousarray(pixels[i]).tobytes(),
+        lambda content: Image.fromarray(np.frombuffer(content, np.uint8).reshape(shape)),
+        lambda i: f"row {i}",
+        labels,
+    )
+
+
+def texts(name: str, contents: list[str], labels: Array | None = None) -> Dataset:
+    """Texts in a list."""
+    return Dataset(
+        name,
+        "text",
+        len(contents),
+        lambda i: contents[i].encode(),
+        bytes.decode,
+        lambda i: f"row {i}",
+        labels,
+    )
+
+
+def vectors(name: str, rows: Array, labels: Array | None) -> Dataset:
+    """Rows of numbers (n, m) that are embeddings already."""
+    rows = np.ascontiguousarray(_validate.rows(rows, f"data {name}"), dtype=np.float32)
+    return Dataset(
+        name,
+        "vector",
+        len(rows),
+        lambda i: rows[i].tobytes(),
+        lambda content: np.frombuffer(content, np.float32).copy(),
+        lambda i: f"row {i}",
+        labels,
+    )

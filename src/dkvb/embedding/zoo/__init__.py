@@ -1,0 +1,1 @@
+"""Encoders of other libraries, a module a library; each `build` returns an `Encoder`."""

@@ -1,0 +1,95 @@
+"""Any ONNX file that takes pictures (n, 3, h, w) and gives rows or spatial maps."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dkvb.embedding._packages import require
+from dkvb.embedding.encoder import Identity, pooled
+from dkvb.embedding.transforms import ImageTransform
+
+
+class OnnxEncoder:
+    """An ONNX file behind the protocol; its first input takes pictures, its first output is used.
+
+    Unless a transform is given, pictures are made as large as the file asks for (224 where it
+    does not say), whole, and scaled by the mean and standard deviation of ImageNet.
+    """
+
+    takes = "image"
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        transform: Callable[[Any], Any] | None = None,
+        pooling: str = "mean",
+        device: torch.device | str = "cpu",
+    ) -> None:
+        runtime = require("onnxruntime", "onnx", "encoder onnx")
+        path = Path(path)
+        if not path.is_file():
+            raise ValueError(f"encoder: expected an ONNX file; found none at {path}")
+        self.name, self.pooling, self.device = f"onnx:{path}", pooling, torch.device(device)
+        wanted = ["CPUExecutionProvider"]
+        if self.device.type == "cuda":
+            wanted.insert(0, "CUDAExecutionProvider")
+        here = [provider for provider in wanted if provider in runtime.get_available_providers()]
+        self._session = runtime.InferenceSession(str(path), providers=here)
+        source = self._session.get_inputs()[0]
+        if len(source.shape) != 4:
+            raise ValueError(
+                f"encoder onnx: expected a first input (n, 3, height, width); got {source.shape}"
+            )
+        self._input, (self._rows, _, height, _) = source.name, source.shape
+        self.transform = transform or ImageTransform(height if isinstance(height, int) else 224)
+        self.identity: Identity = {"name": "onnx", "weights": _hash(path), "pooling": pooling}
+        side = getattr(self.transform, "crop", height)
+        self.dimension = self.encode([torch.zeros(3, side, side)]).shape[1]
+
+    def encode(self, batch: Sequence[Tensor]) -> Tensor:
+        """Embeddings (n, m) of transformed pictures, in pieces where the file fixes how many."""
+        x = torch.stack(list(batch)).numpy().astype(np.float32)  # (n, 3, h, w)
+        size = self._rows if isinstance(self._rows, int) else len(x)
+        parts = []
+        for start in range(0, len(x), size):
+            part = x[start : start + size]
+            short = size - len(part)
+            part = np.pad(part, ((0, short), (0, 0), (0, 0), (0, 0)))
+            (features, *_) = self._session.run(None, {self._input: part})
+            parts.append(torch.from_numpy(np.array(features[: size - short])))
+        return pooled(torch.cat(parts), self.pooling).float()
+
+
+def build(
+    name: str,
+    *,
+    weights: str | Path | None,
+    layer: str,
+    pooling: str,
+    device: torch.device | str,
+    precision: str,
+) -> OnnxEncoder:
+    """The ONNX file after the colon."""
+    if weights is not None or layer != "last":
+        raise ValueError(
+            f"weights, layer: expected neither for {name}, which holds its own; "
+            f"got {weights} and {layer}"
+        )
+    return OnnxEncoder(name.partition(":")[2], pooling=pooling, device=device)
+
+
+def _hash(path: Path) -> str:
+    """Of the file, and of those beside it that large models keep their tensors in."""
+    digest = hashlib.sha256()
+    for part in sorted(path.parent.glob(f"{path.name}*")):
+        with part.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()

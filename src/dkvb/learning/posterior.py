@@ -1,0 +1,209 @@
+"""From counts to scores: how likely each class is to have selected the pairs that a row selects.
+
+score(y) = Σ_c log p(code_c | y), up to a constant of the row. A class with few rows has been seen at
+few pairs, so p borrows from the regions that a key lies in (`dkvb.bottleneck.regions`), small ones
+first, which borrow from large ones, which borrow from all keys alike:
+
+    p(k | y) = (n_k + a₀ p₁(k | y)) / (N + a₀)       n_k rows of y at key k, N rows of y in all
+    p₁(k | y) = (n₁/s₁ + a₁ p₂(k | y)) / (N + a₁)    n₁ rows in the small region of k, of s₁ keys
+    p₂(k | y) = (n₂/s₂ + a₂/K) / (N + a₂)            n₂ rows in the large region, of s₂ keys
+
+where n₁/s₁ and n₂/s₂ are means over the cuts. It is linear in counts, so lists need not be merged.
+
+Scores of classes with many rows and of classes with few do not compare: the former's are lower at
+keys they were never seen at, and higher at others. With `prior="uniform"` classes are brought to an
+equal footing, the more so the more their numbers of rows differ: see `_footing`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dkvb.bottleneck.values import flat_codes
+from dkvb.kernels import tally
+from dkvb.kernels.tally import COLUMNS
+from dkvb.learning import counts
+from dkvb.learning.counts import CountState
+from dkvb.learning.kept import code_hash
+
+BORROWED = 0.5  # examples that a region borrows from the next larger one
+SAMPLE = 4  # codebooks that a footing is measured in: they are alike
+UNEVEN = 0.2  # variance of log N at which half of the footing is given
+SPREAD_POWER = 1.2  # wide scores are divided by a little more than their width
+DENSE_ELEMENTS = 1 << 25  # pairs or scores of a chunk of rows
+
+
+class Footing(NamedTuple):
+    """What is taken from log p(code | y) in each codebook, and what the rest is divided by: (Y,)."""
+
+    shift: Tensor
+    scale: Tensor
+
+
+def log_posterior(state: CountState, codes: Tensor, *, smoothing: float, prior: str) -> Tensor:
+    """Scores (n, Y) of rows with codes (n, C), float64.
+
+    `smoothing` is how many examples of each class a pair borrows. With the prior "empirical" log N
+    is added once, and classes stay on the footing that they have.
+    """
+    return _placed(state, _summed_logs(state, codes, smoothing), smoothing, prior)
+
+
+def contributions(state: CountState, codes: Tensor, *, smoothing: float, prior: str) -> Tensor:
+    """What each codebook adds to the scores of a few rows: (n, C, Y)."""
+    shift, scale = footing(state, smoothing, prior)
+    logs = _likelihoods(state, codes, smoothing).log()
+    return (logs - shift) / scale + _log_prior(state, prior) / state.n_codebooks
+
+
+def leave_one_out(
+    state: CountState, *, most: int, smoothing: float, prior: str, pooling: str = "posterior"
+) -> tuple[Tensor, Tensor]:
+    """Scores (s, Y) of at most so many kept rows, each by a model that never saw that row (but for
+    the footing), and their labels (s,): exact, since a row's own counts can be taken away.
+
+    Rows whose class has no other row say nothing and are left out.
+    """
+    codes, columns = _kept_rows(state, most)
+    row = torch.arange(len(codes), device=codes.device)
+    if pooling == "votes":
+        scores = counts.votes(state, codes)
+        scores[row, columns] -= 1.0
+        return scores, columns
+    scores = _summed_logs(state, codes, smoothing)
+    weights, constant = _weights(replace(state, per_class=state.per_class - 1), smoothing)
+    likelihood = constant[columns, None].repeat(1, state.n_codebooks)  # (s, C) of the own class
+    for weight, shares, part, cells in _levels(state, codes, weights):
+        found = counts.at(part, cells * COLUMNS + columns[:, None]) - 1
+        likelihood += weight[columns, None] * shares[cells] * found
+    scores[row, columns] = likelihood.log().sum(dim=1)
+    return _placed(state, scores, smoothing, prior), columns
+
+
+def footing(state: CountState, smoothing: float, prior: str) -> Footing:
+    """The footing that classes are given; found once for a state."""
+    if prior == "empirical":
+        zero = torch.zeros(len(state.per_class), dtype=torch.float64, device=state.device)
+        return Footing(zero, zero + 1)
+    known: dict[float, Footing] = vars(state).setdefault("_footings", {})
+    if smoothing not in known:
+        known[smoothing] = _footing(state, smoothing)
+    return known[smoothing]
+
+
+def _footing(state: CountState, smoothing: float) -> Footing:
+    """From the mean m and the variance v of log p(k | y) over the keys k that rows select, whatever
+    their class: m and v are near zero for a class of few rows, and neither for one of many.
+    """
+    seen = state.per_class > 0
+    shift = torch.zeros(len(seen), dtype=torch.float64, device=state.device)
+    scale = torch.ones_like(shift)
+    uneven = float(state.per_class[seen].double().log().var(correction=0)) if seen.any() else 0.0
+    strength = uneven / (uneven + UNEVEN)
+    if strength < 0.01:  # all classes stand alike: nothing to find, and nothing to wait for
+        return Footing(shift, scale)
+    mean, variance = torch.zeros_like(shift), torch.zeros_like(shift)
+    books = range(min(SAMPLE, state.n_codebooks))
+    for book in books:
+        one = counts.codebook(state, book)
+        selected = torch.nonzero(one.usage[0])  # (k, 1)
+        share = one.usage[0, selected].double() / one.usage.sum()  # (k, 1)
+        logs = _summed_logs(one, selected, smoothing)  # (k, Y)
+        own = (share * logs).sum(dim=0)
+        mean += own / len(books)
+        variance += (share * (logs - own).square()).sum(dim=0) / len(books)
+    middle = mean[seen]
+    width = variance[seen].clamp(min=torch.finfo(torch.float64).tiny).log() / 2
+    shift[seen] = middle.mean() + strength * (middle - middle.mean())
+    scale[seen] = (strength * SPREAD_POWER * (width - width.mean())).exp()
+    return Footing(shift, scale)
+
+
+def _placed(state: CountState, logs: Tensor, smoothing: float, prior: str) -> Tensor:
+    """Sums of logarithms (n, Y) on their footing, with the prior."""
+    shift, scale = footing(state, smoothing, prior)
+    return (logs - state.n_codebooks * shift) / scale + _log_prior(state, prior)
+
+
+def _log_prior(state: CountState, prior: str) -> Tensor:
+    rows = state.per_class.double()
+    return torch.log(rows / rows.sum()) if prior == "empirical" else torch.zeros_like(rows)
+
+
+def _summed_logs(state: CountState, codes: Tensor, smoothing: float) -> Tensor:
+    """Σ_c log p(code_c | y) + log K for codes (n, C): (n, Y) float64."""
+    if counts.read_apart(state, codes):
+        return _likelihoods(state, codes, smoothing).log().sum(dim=1)
+    Y, regional = len(state.per_class), state.regional or state
+    weights, constant = _weights(state, smoothing)
+    shares = weights[0, :0] if state.regions is None else state.regions.shares
+    parts = [torch.zeros((0, Y), dtype=torch.float64, device=state.device)]
+    for part in codes.split(max(1, DENSE_ELEMENTS // (5 * state.n_codebooks + Y))):
+        pairs, *cells = (found[3] for found in _levels(state, part, weights))
+        regions = torch.cat(cells, dim=1) if cells else pairs[:, :0]
+        lists = state.bounded, regional.bounded
+        parts.append(tally.pool_logs(*lists, pairs, regions, shares, weights, constant))
+    return torch.cat(parts)
+
+
+def _likelihoods(state: CountState, codes: Tensor, smoothing: float) -> Tensor:
+    """K · p(code_c | y) for a few rows with codes (n, C): (n, C, Y) float64; in NumPy, see `read`."""
+    weights, constant = (found.cpu().numpy() for found in _weights(state, smoothing))
+    likelihood = constant + weights[0] * counts.read(state, codes)
+    if state.regions is not None and state.regional is not None:
+        regions = state.regions.codes(codes)  # (n, R·C)
+        first = np.arange(state.regional.n_codebooks) * state.regional.n_pairs
+        share = state.regions.shares.cpu().numpy()[regions.cpu().numpy() + first]
+        found = counts.read(state.regional, regions) * share[:, :, None]
+        for weight, cut in zip(weights[1:], np.split(found, len(weights) - 1, axis=1), strict=True):
+            likelihood += weight * cut
+    return torch.from_numpy(likelihood).to(codes.device)
+
+
+def _levels(
+    state: CountState, codes: Tensor, weights: Tensor
+) -> list[tuple[Tensor, Tensor, CountState, Tensor]]:
+    """For the pairs themselves, then for each cut: the weight of a row that was counted there
+    (Y,), the share of it that each cell gives, the counts, and the cells (n, C) of codes (n, C)."""
+    pairs = flat_codes(codes, state.n_pairs)
+    one = torch.ones((), dtype=torch.float64, device=state.device).expand(
+        state.n_codebooks * state.n_pairs
+    )
+    levels = [(weights[0], one, state, pairs)]
+    if state.regions is not None and state.regional is not None:
+        cells = flat_codes(state.regions.codes(codes), state.regional.n_pairs)  # (n, R·C)
+        for cut, found in enumerate(cells.split(state.n_codebooks, dim=1)):
+            levels.append((weights[1 + cut], state.regions.shares, state.regional, found))
+    return levels
+
+
+def _weights(state: CountState, smoothing: float) -> tuple[Tensor, Tensor]:
+    """What each row counted adds to K · p(k | y), by level (1 + R, Y), and what is there without
+    any (Y,): the formulas above, multiplied out."""
+    N, K = state.per_class.double(), state.smoothed_pairs
+    own = smoothing * K
+    factor = K * own / (N + own)  # (Y,) of p₁
+    weights = [K / (N + own)]
+    if state.regions is not None:
+        cuts = state.regions.n_cuts // 2
+        for sizes in (state.regions.sizes[:cuts], state.regions.sizes[cuts:]):
+            borrowed = BORROWED * int((sizes[0, 0] > 0).sum())
+            weights += [factor / (N + borrowed) / cuts] * cuts
+            factor = factor * borrowed / (N + borrowed)
+    return torch.stack(weights), factor / K
+
+
+def _kept_rows(state: CountState, most: int) -> tuple[Tensor, Tensor]:
+    """At most so many of the kept rows whose class has another row: codes (s, C), labels (s,)."""
+    codes, columns = state.kept_codes, state.kept_columns
+    others = state.per_class[columns] > 1
+    codes, columns = codes[others], columns[others]
+    # The first by hash, ties by label: the same rows whatever the order they came in.
+    order = torch.argsort(columns, stable=True)
+    order = order[torch.argsort(code_hash(codes[order]), stable=True)][:most]
+    return codes[order], columns[order]

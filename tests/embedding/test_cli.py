@@ -1,0 +1,187 @@
+"""`dkvb embed` and `dkvb cache`, from files to what `dkvb evaluate` takes."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from dkvb import embeddings_file
+from dkvb.cli import app
+from dkvb.embedding import Cache, registry
+
+from . import tiny
+from .test_run import pixels_encoder
+
+
+def dkvb(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture
+def encoders(monkeypatch):
+    """Two small encoders under names of their own."""
+    made = {"tiny": tiny.encoder, "means": pixels_encoder}
+
+    def load(name, **_):
+        return made[name]() if name in made else registry.load_encoder(name, **_)
+
+    monkeypatch.setattr("dkvb.embedding.load_encoder", load)
+
+
+@pytest.fixture
+def folder(tmp_path, encoders):
+    """Pictures of three colours to learn from and to test on."""
+    rng = np.random.default_rng(0)
+    for split, n in (("train", 8), ("test", 4)):
+        for channel, name in enumerate(("red", "green", "blue")):
+            (tmp_path / "pictures" / split / name).mkdir(parents=True)
+            for i in range(n):
+                pixels = rng.integers(0, 60, size=(9, 9, 3), dtype=np.uint8)
+                pixels[:, :, channel] += 150
+                Image.fromarray(pixels).save(tmp_path / "pictures" / split / name / f"{i}.png")
+    return tmp_path
+
+
+def embed(folder, *more):
+    return dkvb(
+        "embed", "--encoder", "means", "--data", folder / "pictures", "--cache", folder / "cache",
+        *more,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_from_pictures_to_a_table(folder, monkeypatch, mapped, dtype):
+    result = embed(folder, "--out", folder / "rows", "--dtype", dtype)
+    assert result.exit_code == 0, result.output
+    train, test = (folder / "rows" / f"pictures-means-{s}.npz" for s in ("train", "test"))
+    if mapped:
+        monkeypatch.setattr(embeddings_file, "MAPPED_FROM", 1)
+    result = dkvb(
+        "evaluate", "--train", train, "--test", test, "--keys", train, "--json",
+        "--classifier", "prototypes", "--classifier", "slda", "--classifier", "neighbours",
+        "--classifier", "bottleneck:rule=counts,n_codebooks=4,n_pairs=4,key_dim=2",
+        "--classes-per-stage", "1", "--out", folder / "out",
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    accuracies = {k: v["final_accuracy"]["mean"] for k, v in json.loads(result.stdout).items()}
+    assert accuracies["prototypes"] == 100.0
+    assert min(accuracies.values()) > 60.0
+
+
+def test_one_split_to_one_file_and_json(folder):
+    result = embed(folder, "--split", "test", "--out", folder / "t.npz", "--json")
+    assert result.exit_code == 0, result.output
+    (report,) = json.loads(result.stdout)
+    assert report["rows"] == report["embedded"] == 12
+    assert (report["dimension"], report["dtype"], report["skipped"]) == (3, "float32", [])
+    with np.load(folder / "t.npz", allow_pickle=False) as file:
+        assert file["x"].shape == (12, 3)
+        assert file["y"].tolist() == ["blue"] * 4 + ["green"] * 4 + ["red"] * 4
+        assert file["items"].tolist() == list(range(12))
+        assert json.loads(str(file["about"]))["encoder"]["name"] == "means"
+    (again,) = json.loads(embed(folder, "--split", "test", "--json").stdout)
+    assert (again["embedded"], again["entry"]) == (0, report["entry"])
+
+
+def test_quiet_prints_nothing_and_pipes_show_no_bar(folder):
+    assert embed(folder, "--quiet").output == ""
+    result = embed(folder, "--split", "test")
+    assert "12 rows of 3 float32, 12 embedded now" in result.stdout
+    assert result.stderr == ""
+
+
+def test_unreadable_pictures_are_named_and_an_error_or_left_out(folder):
+    broken = folder / "pictures" / "test" / "red" / "2.png"
+    broken.write_bytes(b"no picture")
+    result = embed(folder, "--split", "test", "--out", folder / "t.npz")
+    assert result.exit_code == 2
+    assert "red/2.png: UnidentifiedImageError" in result.stderr
+    assert "--on-error skip" in result.stderr
+    assert not (folder / "t.npz").exists()
+    result = embed(folder, "--split", "test", "--out", folder / "t.npz", "--on-error", "skip")
+    assert result.exit_code == 0
+    assert "red/2.png" in result.stderr
+    with np.load(folder / "t.npz") as file:
+        assert file["x"].shape == (11, 3)
+        assert 10 not in file["items"]
+
+
+def test_options_that_change_the_rows_make_other_entries(folder):
+    for more in ((), ("--noise", "0.1"), ("--noise", "0.1", "--noise-seed", "1"), ("--limit", "5")):
+        assert embed(folder, "--split", "test", *more).exit_code == 0
+    assert len(list(Cache(folder / "cache").entries())) == 4
+
+
+def test_texts_need_an_encoder_of_texts(folder):
+    (folder / "t.csv").write_text("text,label\nhello,a\nbye,b\n")
+    table = ("--data", folder / "t.csv", "--cache", folder / "cache")
+    result = dkvb("embed", "--encoder", "tiny", *table, "--out", folder / "t.npz")
+    assert result.exit_code == 0, result.output
+    result = dkvb("embed", "--encoder", "means", *table)
+    assert result.exit_code == 2
+    assert "column of images" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("more", "problem"),
+    [
+        (("--split", "val"), "expected a folder val"),
+        (("--limit", "0"), "limit: expected a whole number of at least 1"),
+        (("--noise", "-1"), "noise: expected a number in [0"),
+        (("--workers", "-1"), "workers: expected"),
+        (("--batch-size", "-1"), "batch_rows: expected"),
+        (("--split", "train", "--split", "test", "--out", "one.npz"), "a folder for several"),
+        (("--encoder", "resnet51"), "resnet50 (dkvb[torchvision])"),
+    ],
+)
+def test_bad_input_ends_with_one_line(folder, more, problem):
+    result = embed(folder, *more)
+    assert result.exit_code == 2
+    assert problem in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_cache_ls_verify_and_rm(folder):
+    embed(folder, "--shard-rows", "10")
+    listed = dkvb("cache", "ls", "--cache", folder / "cache")
+    assert "1 kept" in listed.stdout
+    assert "means" in listed.stdout
+    (shown,) = json.loads(dkvb("cache", "ls", "--cache", folder / "cache", "--json").stdout)
+    assert (shown["items"], shown["done"]) == (24, 24)
+    verified = dkvb("cache", "verify", "--cache", folder / "cache")
+    assert (verified.exit_code, verified.stdout) == (0, "1 checked, 0 shards damaged\n")
+
+    (entry,) = Cache(folder / "cache").entries()
+    (shard,) = entry.folder.glob("00001-*.npy")
+    content = bytearray(shard.read_bytes())
+    content[-1] ^= 1
+    shard.write_bytes(content)
+    verified = dkvb("cache", "verify", "--cache", folder / "cache")
+    assert verified.exit_code == 1
+    assert "shard 1: its checksum is wrong" in verified.stdout
+    (again,) = json.loads(embed(folder, "--json").stdout)
+    assert again["embedded"] == 10
+    assert dkvb("cache", "verify", "--cache", folder / "cache").exit_code == 0
+
+    assert dkvb("cache", "rm", "--cache", folder / "cache").exit_code == 2
+    assert dkvb("cache", "rm", "ffff", "--cache", folder / "cache").exit_code == 2
+    removed = dkvb("cache", "rm", entry.address[:5], "--cache", folder / "cache")
+    assert "1 deleted" in removed.stdout
+    assert dkvb("cache", "rm", "--all", "--cache", folder / "cache").exit_code == 0
+    assert "0 kept" in dkvb("cache", "ls", "--cache", folder / "cache").stdout
+
+
+def test_embedding_loads_no_heavy_package_before_it_is_used():
+    program = """
+import sys
+import dkvb.embedding, dkvb.cli
+heavy = "torchvision timm open_clip sentence_transformers onnxruntime datasets matplotlib triton"
+print([name for name in heavy.split() if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.strip() == "[]", done.stderr
