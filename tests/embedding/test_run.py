@@ -166,6 +166,15 @@ def test_noise_depends_on_the_picture_and_the_seed_alone(tmp_path, pictures):
     assert np.abs(noisy("a", 1e-4, 1) - plain).max() < 5e-3  # 8 bits would round it away
 
 
+def test_every_picture_has_noise_of_its_own_of_the_size_asked_for():
+    noise = PixelNoise(0.2, seed=3)
+    one, two = (np.full((50, 60, 3), value, np.float32) for value in (0.2, 0.3))
+    assert np.array_equal(noise(one), noise(one))
+    assert np.abs((noise(one) - one) - (noise(two) - two)).max() > 0.2
+    assert abs((noise(one) - one).std() - 0.2) < 0.01
+    assert abs((noise(one) - one).mean()) < 0.01
+
+
 def test_noise_needs_pictures(tmp_path):
     with pytest.raises(ValueError, match="expected an encoder of pictures"):
         embed(tiny.encoder(), tiny.dataset(3), tmp_path, noise=PixelNoise(0.1))

@@ -14,7 +14,7 @@ from ..classifiers.settings import NAMES, blobs, small
 
 NAMED = np.array(["yak", "ant", "bee", "cow"])
 BOTTLENECKS: dict[str, dict[str, Any]] = {
-    "sgd": {"rule": "sgd", "epochs": 3, "learning_rate": 20.0, "batch_size": 8},
+    "sgd": {"rule": "sgd", "epochs": 3, "learning_rate": 20.0, "batch_size": 8, "random_state": 5},
     "counts": {"rule": "counts"},
     "least_squares": {"rule": "least_squares"},
     "ledger": {"rule": "least_squares", "ledger": True},

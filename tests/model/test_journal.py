@@ -35,6 +35,19 @@ def test_every_cut_of_the_journal_keeps_whole_records(path):
     assert_same_state(read_folder(path).classifier, expected[3])
 
 
+def test_what_was_cut_off_is_gone_after_the_next_record(path):
+    X, y = rows()
+    with create(path, learned("counts", (X, y))) as model:
+        model.learn(X[:1], y[:1])
+        model.learn(X, y)
+    whole = (path / "journal").read_bytes()
+    (path / "journal").write_bytes(whole[:-5])
+    with pytest.warns(journal.JournalWarning), open_folder(path) as model:
+        model.learn(X[1:2], y[1:2])  # a shorter record than the one that was cut off
+    expected = learned("counts", (X, y), (X[:2], y[:2]))
+    assert_same_state(read_folder(path).classifier, expected)
+
+
 def test_a_journal_that_is_damaged_inside_is_refused(path):
     X, y = rows()
     with create(path, learned("counts", (X, y))) as model:

@@ -50,16 +50,6 @@ class Regions:
         """The regions of some keys, those at place (C, K'); sizes stay those of all."""
         return replace(self, of_key=self.of_key.gather(2, place.expand(self.n_cuts, -1, -1)))
 
-    def grown(self, keys: Tensor, new: Tensor) -> Regions:
-        """The same for more keys (C, K', d), of which those in new (C, K') join the regions of the
-        nearest one that is not new."""
-        of_key = torch.nn.functional.pad(self.of_key, (0, keys.shape[1] - self.of_key.shape[2]))
-        for book in torch.nonzero(new.any(dim=1) & ~new.all(dim=1))[:, 0].tolist():
-            distance = torch.cdist(keys[book, new[book]].double(), keys[book].double())  # (new, K')
-            nearest = distance.masked_fill(new[book], torch.inf).argmin(dim=1)
-            of_key[:, book, new[book]] = of_key[:, book, nearest]
-        return replace(self, of_key=of_key)
-
     def to(self, device: torch.device | str) -> Regions:
         """The same on another device."""
         return Regions(self.of_key.to(device), self.sizes.to(device))

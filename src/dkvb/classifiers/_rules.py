@@ -305,11 +305,7 @@ class CountsRule(HardRule):
         self.state = counts.merge(self.state, counts.grow(theirs, len(self.state.per_class)))
 
     def change_keys(self, keys: Keys) -> None:
-        old, regions = self.keys.keys, self.state.regions
-        new = torch.ones(keys.keys.shape[:2], dtype=torch.bool, device=keys.device)
-        new[:, : old.shape[1]] = (keys.keys[:, : old.shape[1]] != old).any(dim=2)
-        regions = regions and regions.grown(keys.keys, new)
-        self.keys, self.state = keys, counts.more_pairs(self.state, keys.n_pairs, regions)
+        self.keys, self.state = keys, counts.more_pairs(self.state, keys.n_pairs, keys.regions)
 
     def scores(self, rows: Any) -> Tensor:
         state, s = self.state, self.settings

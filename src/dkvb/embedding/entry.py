@@ -16,6 +16,7 @@ import io
 import json
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -171,9 +172,18 @@ class Entry:
             Path(claim.lock_file).unlink(missing_ok=True)
             claim.release()
 
+    def tidy(self) -> None:
+        """Once all shards are there, drop claims that a kill left over."""
+        for lock in self.folder.glob("[0-9]*.lock"):
+            lock.unlink(missing_ok=True)
+
     def size(self) -> int:
         """Bytes on disk."""
-        return sum(file.stat().st_size for file in self.folder.iterdir() if file.is_file())
+        total = 0
+        for file in self.folder.iterdir():
+            with suppress(FileNotFoundError):  # claims come and go
+                total += file.stat().st_size
+        return total
 
     def present(self) -> list[int]:
         """The shards whose files are there in full length."""

@@ -188,6 +188,7 @@ def _complete(job: _Job, progress: bool) -> int:
             left -= made | others
             if left and not made:
                 time.sleep(_POLL)  # others are at it; should one die, its claim is free
+    entry.tidy()
     return embedded
 
 

@@ -236,6 +236,8 @@ def merge(first: CountState, second: CountState) -> CountState:
             f"second: expected counts of the same codebooks, pairs and classes, {ours}; "
             f"got {theirs}; use grow"
         )
+    if first.regions is not None and not _same(first.regions, second.regions):
+        second = with_regions(second, first.regions)
     return replace(
         first,
         tallies=(_merged(first.whole, second.whole),),
@@ -244,6 +246,10 @@ def merge(first: CountState, second: CountState) -> CountState:
         kept_columns=torch.cat([first.kept_columns, second.kept_columns]),
         regional=first.regional and second.regional and merge(first.regional, second.regional),
     )
+
+
+def _same(first: Regions, second: Regions | None) -> bool:
+    return first is second or (second is not None and torch.equal(first.of_key, second.of_key))
 
 
 def move_columns(state: CountState, target: Tensor) -> CountState:
@@ -305,9 +311,10 @@ def _of_books(state: CountState, books: list[int]) -> Tally:
     """The counts of some codebooks, ascending, renumbered from 0."""
     size, merged = state.n_pairs * COLUMNS, []
     for one in _lists(state):
-        places, found = one.places.cpu().numpy(), []
+        found = []
         for number, book in enumerate(books):
-            first, last = np.searchsorted(places, (book * size, (book + 1) * size)).tolist()
+            ends = torch.tensor([book, book + 1], device=state.device) * size
+            first, last = torch.searchsorted(one.places, ends).tolist()
             found.append((one.places[first:last] - (book - number) * size, one.counts[first:last]))
         merged.append(Tally(*(torch.cat(parts) for parts in zip(*found, strict=True))))
     return reduce(_merged, reversed(merged))
@@ -350,10 +357,9 @@ def votes(state: CountState, codes: Tensor) -> Tensor:
     if read_apart(state, codes):
         return torch.from_numpy(read(state, codes).mean(axis=1))
     Y = len(state.per_class)
-    parts = [torch.zeros((0, Y), dtype=torch.int64, device=state.device)]
-    for part in codes.split(max(1, DENSE_ELEMENTS // (state.n_codebooks + Y))):
-        parts.append(tally.pool(state.bounded, flat_codes(part, state.n_pairs), Y))
-    return torch.cat(parts).double() / state.n_codebooks
+    parts = codes.split(max(1, DENSE_ELEMENTS // (state.n_codebooks + Y)))
+    pooled = [tally.pool(state.bounded, flat_codes(part, state.n_pairs), Y) for part in parts]
+    return torch.cat(pooled).double() / state.n_codebooks
 
 
 def read_apart(state: CountState, codes: Tensor) -> bool:

@@ -233,7 +233,7 @@ def solve(moments: Sequence[Moments], lam: float) -> Tensor:
     if bool(failed):
         # Rounding may leave G a little below positive: then the smallest usable λ is larger.
         if lam > _LARGEST:
-            raise torch.linalg.LinAlgError("sums: expected those of some rows; got impossible ones")
+            raise ValueError("sums: expected those of some rows; got impossible ones")
         del upper, factor
         return solve(moments, 10 * lam)
     # In rows, as a file gives it back: products with it are rounded by how it lies in memory.

@@ -1,8 +1,8 @@
 """From counts to scores: how likely each class is to have selected the pairs that a row selects.
 
-score(y) = Σ_c log p(code_c | y), up to a constant of the row. A class with few rows has been seen at
-few pairs, so p borrows from the regions that a key lies in (`dkvb.bottleneck.regions`), small ones
-first, which borrow from large ones, which borrow from all keys alike:
+score(y) = Σ_c log p(code_c | y), up to a constant of the row. A class with few rows has been seen
+at few pairs, so p borrows from the regions that a key lies in (`dkvb.bottleneck.regions`), small
+ones first, which borrow from large ones, which borrow from all keys alike:
 
     p(k | y) = (n_k + a₀ p₁(k | y)) / (N + a₀)       n_k rows of y at key k, N rows of y in all
     p₁(k | y) = (n₁/s₁ + a₁ p₂(k | y)) / (N + a₁)    n₁ rows in the small region of k, of s₁ keys
@@ -17,11 +17,13 @@ equal footing, the more so the more their numbers of rows differ: see `_footing`
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from dkvb.bottleneck.values import flat_codes
@@ -39,7 +41,7 @@ DENSE_ELEMENTS = 1 << 25  # pairs or scores of a chunk of rows
 
 
 class Footing(NamedTuple):
-    """What is taken from log p(code | y) in each codebook, and what the rest is divided by: (Y,)."""
+    """What is taken from log p(code | y) in each codebook, and what divides the rest: (Y,)."""
 
     shift: Tensor
     scale: Tensor
@@ -57,7 +59,12 @@ def log_posterior(state: CountState, codes: Tensor, *, smoothing: float, prior: 
 def contributions(state: CountState, codes: Tensor, *, smoothing: float, prior: str) -> Tensor:
     """What each codebook adds to the scores of a few rows: (n, C, Y)."""
     shift, scale = footing(state, smoothing, prior)
-    logs = _likelihoods(state, codes, smoothing).log()
+    lists, (pairs, regions), shares = _excerpt(state, codes)
+    # As if each codebook of each row were a row of its own.
+    regions = regions.unflatten(1, (-1, state.n_codebooks)).transpose(1, 2).flatten(0, 1)
+    weights, constant = (found.cpu() for found in _weights(state, smoothing))
+    logs = tally.pool_logs(*lists, pairs.view(-1, 1), regions, shares, weights, constant)
+    logs = logs.view(*codes.shape, -1).to(codes.device)
     return (logs - shift) / scale + _log_prior(state, prior) / state.n_codebooks
 
 
@@ -78,11 +85,19 @@ def leave_one_out(
     scores = _summed_logs(state, codes, smoothing)
     weights, constant = _weights(replace(state, per_class=state.per_class - 1), smoothing)
     likelihood = constant[columns, None].repeat(1, state.n_codebooks)  # (s, C) of the own class
-    for weight, shares, part, cells in _levels(state, codes, weights):
-        found = counts.at(part, cells * COLUMNS + columns[:, None]) - 1
-        likelihood += weight[columns, None] * shares[cells] * found
+    pairs, regions = _cells(state, codes)
+    found = counts.at(state, pairs * COLUMNS + columns[:, None]) - 1
+    likelihood += weights[0, columns, None] * found
+    if state.regions is not None and state.regional is not None:
+        found = counts.at(state.regional, regions * COLUMNS + columns[:, None]) - 1
+        found = (state.regions.shares[regions] * found).unflatten(1, (-1, state.n_codebooks))
+        likelihood += (weights[1:, columns].T[:, :, None] * found).sum(dim=1)
     scores[row, columns] = likelihood.log().sum(dim=1)
-    return _placed(state, scores, smoothing, prior), columns
+    scores = _placed(state, scores, smoothing, prior)
+    if prior == "empirical":
+        rows = state.per_class.double()[columns]
+        scores[row, columns] += torch.log((rows - 1) / rows)
+    return scores, columns
 
 
 def footing(state: CountState, smoothing: float, prior: str) -> Footing:
@@ -100,28 +115,33 @@ def _footing(state: CountState, smoothing: float) -> Footing:
     """From the mean m and the variance v of log p(k | y) over the keys k that rows select, whatever
     their class: m and v are near zero for a class of few rows, and neither for one of many.
     """
-    seen = state.per_class > 0
-    shift = torch.zeros(len(seen), dtype=torch.float64, device=state.device)
-    scale = torch.ones_like(shift)
-    uneven = float(state.per_class[seen].double().log().var(correction=0)) if seen.any() else 0.0
+    rows = state.per_class.cpu().numpy()
+    shift, scale = np.zeros(len(rows)), np.ones(len(rows))
+    seen = rows > 0
+    log_rows = np.log(rows[seen])
+    uneven = _mean((log_rows - _mean(log_rows)) ** 2)
     strength = uneven / (uneven + UNEVEN)
-    if strength < 0.01:  # all classes stand alike: nothing to find, and nothing to wait for
-        return Footing(shift, scale)
-    mean, variance = torch.zeros_like(shift), torch.zeros_like(shift)
-    books = range(min(SAMPLE, state.n_codebooks))
-    for book in books:
-        one = counts.codebook(state, book)
-        selected = torch.nonzero(one.usage[0])  # (k, 1)
-        share = one.usage[0, selected].double() / one.usage.sum()  # (k, 1)
-        logs = _summed_logs(one, selected, smoothing)  # (k, Y)
-        own = (share * logs).sum(dim=0)
-        mean += own / len(books)
-        variance += (share * (logs - own).square()).sum(dim=0) / len(books)
-    middle = mean[seen]
-    width = variance[seen].clamp(min=torch.finfo(torch.float64).tiny).log() / 2
-    shift[seen] = middle.mean() + strength * (middle - middle.mean())
-    scale[seen] = (strength * SPREAD_POWER * (width - width.mean())).exp()
-    return Footing(shift, scale)
+    if strength > 0.01:  # else all classes stand alike
+        mean, variance = np.zeros(len(rows)), np.zeros(len(rows))
+        books = range(min(SAMPLE, state.n_codebooks))
+        for book in books:
+            one = counts.codebook(state, book)
+            selected = torch.nonzero(one.usage[0])  # (k, 1)
+            share = (one.usage[0, selected].double() / one.usage.sum()).cpu().numpy()  # (k, 1)
+            logs = _summed_logs(one, selected, smoothing).cpu().numpy()  # (k, Y)
+            own = (share * logs).sum(axis=0)
+            mean += own / len(books)
+            variance += (share * (logs - own) ** 2).sum(axis=0) / len(books)
+        middle = mean[seen]
+        width = np.log(np.maximum(variance[seen], np.finfo(np.float64).tiny)) / 2
+        shift[seen] = _mean(middle) + strength * (middle - _mean(middle))
+        scale[seen] = np.exp(strength * SPREAD_POWER * (width - _mean(width)))
+    return Footing(*(torch.from_numpy(found).to(state.device) for found in (shift, scale)))
+
+
+def _mean(values: NDArray[np.float64]) -> float:
+    """The mean over classes, the same whatever their order."""
+    return math.fsum(values) / len(values) if len(values) else 0.0
 
 
 def _placed(state: CountState, logs: Tensor, smoothing: float, prior: str) -> Tensor:
@@ -137,49 +157,54 @@ def _log_prior(state: CountState, prior: str) -> Tensor:
 
 def _summed_logs(state: CountState, codes: Tensor, smoothing: float) -> Tensor:
     """Σ_c log p(code_c | y) + log K for codes (n, C): (n, Y) float64."""
+    Y, how = len(state.per_class), _weights(state, smoothing)
     if counts.read_apart(state, codes):
-        return _likelihoods(state, codes, smoothing).log().sum(dim=1)
-    Y, regional = len(state.per_class), state.regional or state
-    weights, constant = _weights(state, smoothing)
-    shares = weights[0, :0] if state.regions is None else state.regions.shares
+        lists, cells, shares = _excerpt(state, codes)
+        return tally.pool_logs(*lists, *cells, shares, *how)
+    regional, shares = state, how[0][0, :0]
+    if state.regions is not None and state.regional is not None:
+        regional, shares = state.regional, state.regions.shares
     parts = [torch.zeros((0, Y), dtype=torch.float64, device=state.device)]
     for part in codes.split(max(1, DENSE_ELEMENTS // (5 * state.n_codebooks + Y))):
-        pairs, *cells = (found[3] for found in _levels(state, part, weights))
-        regions = torch.cat(cells, dim=1) if cells else pairs[:, :0]
+        pairs, regions = _cells(state, part)
         lists = state.bounded, regional.bounded
-        parts.append(tally.pool_logs(*lists, pairs, regions, shares, weights, constant))
+        parts.append(tally.pool_logs(*lists, pairs, regions, shares, *how))
     return torch.cat(parts)
 
 
-def _likelihoods(state: CountState, codes: Tensor, smoothing: float) -> Tensor:
-    """K · p(code_c | y) for a few rows with codes (n, C): (n, C, Y) float64; in NumPy, see `read`."""
-    weights, constant = (found.cpu().numpy() for found in _weights(state, smoothing))
-    likelihood = constant + weights[0] * counts.read(state, codes)
+def _cells(state: CountState, codes: Tensor) -> tuple[Tensor, Tensor]:
+    """The pairs (n, C) of codes (n, C), and the regions (n, R·C) that these lie in, cut by cut."""
+    pairs = flat_codes(codes, state.n_pairs)
+    if state.regions is None or state.regional is None:
+        return pairs, pairs[:, :0]
+    return pairs, flat_codes(state.regions.codes(codes), state.regional.n_pairs)
+
+
+def _excerpt(
+    state: CountState, codes: Tensor
+) -> tuple[tuple[tally.Bounded, tally.Bounded], tuple[Tensor, Tensor], Tensor]:
+    """For a few rows with codes (n, C), what their pairs and regions hold, as lists of their own,
+    the pairs (n, C) and regions (n, R·C) there, and the latter's shares; all on the CPU."""
+    own = counts.read(state, codes)  # (n, C, Y)
+    regional, shares = own[:, :0], np.zeros(0)
     if state.regions is not None and state.regional is not None:
         regions = state.regions.codes(codes)  # (n, R·C)
+        regional = counts.read(state.regional, regions)
         first = np.arange(state.regional.n_codebooks) * state.regional.n_pairs
-        share = state.regions.shares.cpu().numpy()[regions.cpu().numpy() + first]
-        found = counts.read(state.regional, regions) * share[:, :, None]
-        for weight, cut in zip(weights[1:], np.split(found, len(weights) - 1, axis=1), strict=True):
-            likelihood += weight * cut
-    return torch.from_numpy(likelihood).to(codes.device)
+        shares = state.regions.shares.cpu().numpy()[regions.cpu().numpy() + first].ravel()
+    n, C, _ = own.shape
+    pairs = torch.arange(n * C).view(n, C)
+    cells = torch.arange(n * regional.shape[1]).view(n, -1)
+    return (_bounded(own), _bounded(regional)), (pairs, cells), torch.from_numpy(shares)
 
 
-def _levels(
-    state: CountState, codes: Tensor, weights: Tensor
-) -> list[tuple[Tensor, Tensor, CountState, Tensor]]:
-    """For the pairs themselves, then for each cut: the weight of a row that was counted there
-    (Y,), the share of it that each cell gives, the counts, and the cells (n, C) of codes (n, C)."""
-    pairs = flat_codes(codes, state.n_pairs)
-    one = torch.ones((), dtype=torch.float64, device=state.device).expand(
-        state.n_codebooks * state.n_pairs
-    )
-    levels = [(weights[0], one, state, pairs)]
-    if state.regions is not None and state.regional is not None:
-        cells = flat_codes(state.regions.codes(codes), state.regional.n_pairs)  # (n, R·C)
-        for cut, found in enumerate(cells.split(state.n_codebooks, dim=1)):
-            levels.append((weights[1 + cut], state.regions.shares, state.regional, found))
-    return levels
+def _bounded(table: NDArray[np.int64]) -> tally.Bounded:
+    """A table of counts (n, C, Y) as a list, every pair of every row being a pair."""
+    table = table.reshape(-1, table.shape[2])
+    pair, column = np.nonzero(table)
+    bounds = np.searchsorted(pair, np.arange(len(table) + 1))
+    found = pair * COLUMNS + column, table[pair, column].astype(np.int32), bounds
+    return tally.Bounded(*map(torch.from_numpy, found))
 
 
 def _weights(state: CountState, smoothing: float) -> tuple[Tensor, Tensor]:

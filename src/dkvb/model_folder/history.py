@@ -8,7 +8,6 @@ from typing import Any
 
 from dkvb.files import State
 
-
 MOST = 10_000  # entries that are kept as they are
 
 
