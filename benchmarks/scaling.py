@@ -338,10 +338,17 @@ def _draw(rows: list[dict[str, Any]], path: Path) -> None:
             own = sorted(
                 (r["processes"], r["speedup"]) for r in rows if (r["op"], r["kind"]) == (op, kind)
             )
-            axes.plot(*zip(*own, strict=True), marker="o", label=op)
+            (line,) = axes.plot(*zip(*own, strict=True), marker="o", label=op)
+            busy = sorted(
+                (r["processes"], r["speedup_busy"])
+                for r in rows
+                if (r["op"], r["kind"]) == (op, kind)
+            )
+            axes.plot(*zip(*busy, strict=True), linestyle=":", color=line.get_color())
         axes.set_xticks(processes)
         axes.set(title=f"{kind} scaling", xlabel="processes, one thread each")
-    figure.axes[0].set_ylabel("rows a second, one process = 1")
+        axes.set_ylim(bottom=0)
+    figure.axes[0].set_ylabel("rows a second, one process = 1\n(dotted: of processor time)")
     figure.axes[1].legend(fontsize="small", frameon=False)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)

@@ -146,7 +146,8 @@ def draw_bars(
             label=name,
             capsize=2,
         )
-    axes.set_xticks(range(len(bars)), list(bars), rotation=20 if len(bars) > 3 else 0, ha="center")
+    slant = {"rotation": 20, "ha": "right", "rotation_mode": "anchor"} if len(bars) > 3 else {}
+    axes.set_xticks(range(len(bars)), list(bars), **slant)
     figure.suptitle(title)
     axes.set(ylabel=y)
     _legend(axes)

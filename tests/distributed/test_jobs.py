@@ -222,7 +222,7 @@ def test_bytes_are_what_shapes_say(found):
         lists, table = learned["lists"]["traffic"], learned["table"]["traffic"]
         assert table["sum"] == volume.counts_table(C, K, 7) + 7 * 8
         assert lists["sum"] == 7 * 8
-        most_kept, left = divmod(lists["gather"] - volume.counts_lists(longest, 0, C), 4 * C + 8)
+        most_kept, left = divmod(lists["gather"] - volume.counts_lists(longest, 0, C), 2 * C + 8)
         assert left == 0
         assert -(-kept // size) <= most_kept <= kept
         assert table["gather"] == volume.kept_rows(most_kept, C)

@@ -10,12 +10,11 @@ from torch import nn
 
 from dkvb.embedding import (
     ImageTransform,
-    MissingPackageError,
     embed,
     load_dataset,
     load_encoder,
 )
-from dkvb.embedding.weights import fingerprint, load_into, read_state
+from dkvb.embedding.weights import load_into, read_state
 
 from .packages import needs
 
@@ -89,6 +88,34 @@ def test_dino_is_stage_three_of_a_resnet50_without_classifier(resnet50, tmp_path
         assert spatial.dimension == 1024 * 14 * 14
         close(spatial.encode(list(x)), theirs.flatten(1))
     assert spatial.identity != encoder.identity
+
+
+def test_weights_are_downloaded_where_the_authors_have_them(resnet50, tmp_path, monkeypatch):
+    network, path = resnet50
+    asked = []
+
+    def fetch(url, target, progress):
+        asked.append(url)
+        state = torch.load(path, weights_only=True)
+        torch.save({name: value for name, value in state.items() if "fc." not in name}, target)
+
+    monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path))
+    monkeypatch.setattr(torch.hub, "download_url_to_file", fetch)
+    first, second = (load_encoder("dino_resnet50") for _ in range(2))
+    assert first.identity == second.identity
+    assert [url.rpartition("/")[2] for url in asked] == ["dino_resnet50_pretrain.pth"]
+
+    def fail(*_, **__):
+        raise OSError("no network")
+
+    monkeypatch.setattr(torch.hub, "download_url_to_file", fail)
+    with pytest.raises(
+        ValueError, match=r"failed \(no network\); give a local file with --weights"
+    ):
+        load_encoder("swav_resnet50w2")
+    published = needs("torchvision.models").ResNet50_Weights
+    monkeypatch.setattr(published, "get_state_dict", lambda self, **_: network.state_dict())
+    assert load_encoder("resnet50").dimension == 2048
 
 
 def test_swav_is_twice_as_wide_everywhere(tmp_path):
@@ -328,49 +355,3 @@ def test_convmixers_prepared_rows_pass_through(tmp_path):
     found = embed(encoder, load_dataset(tmp_path, kind=encoder.takes), tmp_path / "cache")
     assert np.array_equal(found.array(), rows.numpy())
     assert found.labels.tolist() == labels.tolist()
-
-
-# ------------------------------------------------------------------------------ names and files
-def test_an_unknown_encoder_lists_the_names_and_what_to_install():
-    for name in ("resnet51", "timm:", "", "tim:x"):
-        with pytest.raises(ValueError, match=r"resnet50 \(dkvb\[torchvision\]\), .*onnx:\.\.\. "):
-            load_encoder(name)
-
-
-def test_a_missing_package_names_its_extra(monkeypatch):
-    import sys
-
-    monkeypatch.setitem(sys.modules, "torchvision", None)
-    monkeypatch.setitem(sys.modules, "torchvision.models", None)
-    with pytest.raises(MissingPackageError, match=r'pip install "dkvb\[torchvision\]"'):
-        load_encoder("resnet50")
-
-
-def test_bad_options_are_refused():
-    with pytest.raises(ValueError, match="layer: expected one of 'last'"):
-        load_encoder(layer="stage9")
-    with pytest.raises(ValueError, match="pooling: expected one of"):
-        load_encoder(pooling="max")
-
-
-@pytest.mark.parametrize("content", [b"", b"not weights", b"\x80\x04K\x01."])
-def test_files_that_hold_no_weights_are_refused(tmp_path, content):
-    (tmp_path / "w.pth").write_bytes(content)
-    with pytest.raises(ValueError, match=r"weights .*w.pth: expected a state dict"):
-        read_state(tmp_path / "w.pth")
-    with pytest.raises(ValueError, match="found none at"):
-        read_state(tmp_path / "nothing.pth")
-
-
-@pytest.mark.filterwarnings("ignore:.*torch.jit:FutureWarning")  # still how OpenAI's CLIP comes
-def test_state_dicts_are_the_same_from_any_kind_of_file(tmp_path):
-    state = {"a.weight": torch.randn(3, 2), "b": torch.tensor(3)}
-    torch.save(state, tmp_path / "a.pth")
-    torch.save({"model": {f"module.{k}": v for k, v in state.items()}}, tmp_path / "b.pth")
-    save = needs("safetensors.torch").save_file
-    save(state, tmp_path / "c.safetensors")
-    script = torch.jit.script(nn.Linear(2, 3))
-    script.save(str(tmp_path / "d.pt"))
-    prints = {fingerprint(read_state(tmp_path / n)) for n in ("a.pth", "b.pth", "c.safetensors")}
-    assert prints == {fingerprint(state)}
-    assert set(read_state(tmp_path / "d.pt")) == {"weight", "bias"}

@@ -11,7 +11,7 @@ import pytest
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is limited as Linux does")
 def test_spoilt_files_load_or_say_why_not():
-    program = [sys.executable, "-m", "tests.files.fuzz", "--files", "340"]
+    program = [sys.executable, "-m", "tests.files.fuzz", "--files", "255"]
     done = subprocess.run(
         program,
         cwd=Path(__file__).parents[2],
@@ -23,5 +23,5 @@ def test_spoilt_files_load_or_say_why_not():
     report = json.loads(done.stdout)
     assert report["wrong"] == []
     assert "loaded" not in report["outcomes"]["bytes"]
-    assert report["outcomes"]["bytes"]["damaged"] > 50
-    assert report["outcomes"]["facts and tensors"]["damaged"] > 50
+    assert report["outcomes"]["bytes"]["damaged"] > 40
+    assert report["outcomes"]["facts and tensors"]["damaged"] > 40

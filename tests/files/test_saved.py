@@ -330,3 +330,18 @@ def test_a_failed_save_leaves_the_old_file(path, monkeypatch):
 def test_answers_are_compared():
     X, y = rows()
     assert len(answers(bottleneck("counts").fit(X, y), X)) == 4
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("name", BOTTLENECKS)
+def test_models_move_between_devices(path, name):
+    X, y = rows()
+    model = bottleneck(name, device="cuda").fit(X, y)
+    model.save(path)
+    for device in ("cpu", "cuda"):
+        again = BottleneckClassifier.load(path, device=device)
+        assert again.keys_.device.type == again.device == device
+        ours, theirs = model.state_tensors(), again.state_tensors()
+        assert all(torch.equal(ours[key].cpu(), theirs[key].cpu()) for key in ours)
+        assert (again.predict(X) == model.predict(X)).mean() > 0.95
+        again.partial_fit(X, y)

@@ -96,6 +96,6 @@ def test_every_operation_of_the_scaling_benchmark_runs_alone(tmp_path):
     found = scaling.work("tiny")
     assert [row["op"] for row in found] == [op for op in scaling.OPERATIONS for _ in range(2)]
     assert all(row["bytes"] == row["promised"] == 0 for row in found)
-    rows = [{**row, "kind": row["mode"], "speedup": 1.0} for row in found]
+    rows = [{**row, "kind": row["mode"], "speedup": 1.0, "speedup_busy": 1.0} for row in found]
     scaling._draw(rows, tmp_path / "plot.png")
     assert (tmp_path / "plot.png").read_bytes()[:4] == b"\x89PNG"

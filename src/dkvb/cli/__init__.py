@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from dkvb import __version__
-from dkvb.cli import ask, cache, demo, embed, evaluate, model, reproduce
+from dkvb.cli import ask, cache, demo, embed, evaluate, model, report, reproduce
 
 app = typer.Typer(
     name="dkvb",
@@ -62,7 +62,7 @@ def _common(
 for command in (
     *(model.fit, model.learn, model.forget, model.merge),
     *(ask.predict, ask.inspect, ask.history, ask.export),
-    *(evaluate.evaluate, reproduce.reproduce, embed.embed, demo.demo),
+    *(evaluate.evaluate, reproduce.reproduce, report.report, embed.embed, demo.demo),
 ):
     app.command()(command)
 app.add_typer(cache.cache, name="cache")

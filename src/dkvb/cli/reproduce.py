@@ -87,7 +87,7 @@ def reproduce(
     label = experiment.QUICK_NOTE if quick else ""
     known: dict[str, Any] = {}  # what experiments before have run
     for name, folder in folders.items():
-        with clear_errors():
+        with clear_errors(), short_warnings():
             if redraw:
                 summary = experiment.redraw(name, folder, label)
             else:

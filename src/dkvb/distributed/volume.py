@@ -30,8 +30,9 @@ def counts_table(C: int, K: int, present: int) -> int:
 
 
 def kept_rows(kept: int, C: int) -> int:
-    """Codes and labels of the rows that are kept for calibration, the most of any process."""
-    return kept * (4 * C + 8)
+    """Codes, in 16 bits, and labels of the rows that are kept for calibration, the most of any
+    process."""
+    return kept * (2 * C + 8)
 
 
 def least_squares(M: int, Y: int, stripe: int = 512) -> int:

@@ -92,8 +92,9 @@ class ModuleEncoder:
 class CallableEncoder:
     """Any function from a list of transformed items to rows (n, m), as an array or a tensor.
 
-    `fingerprint` must change whenever the function would give other rows: it is all that the cache
-    knows of it. For a torch module, `weights.fingerprint(module.state_dict())` will do.
+    `fingerprint` must change whenever function and transform would give other rows: it is all that
+    the cache knows of them (an `ImageTransform` it knows by itself). For a torch module,
+    `weights.fingerprint(module.state_dict())` will do.
 
     >>> lengths = CallableEncoder(
     ...     lambda texts: [[len(text)] for text in texts],

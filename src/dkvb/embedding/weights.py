@@ -19,13 +19,16 @@ _WRAPPERS = ("state_dict", "model", "teacher", "student")
 _PREFIXES = ("module.", "backbone.", "encoder.")
 
 
-def read_state(path: str | Path) -> dict[str, Tensor]:
-    """A state dict from a .safetensors or torch file; nothing in the file is executed."""
+def read_state(path: str | Path, *, scripted: bool = False) -> dict[str, Tensor]:
+    """A state dict from a .safetensors or torch file; nothing in the file is executed.
+
+    With `scripted` a TorchScript archive will do too, which can hold code of its own.
+    """
     path = Path(path)
     if not path.is_file():
         raise ValueError(f"weights: expected a file; found none at {path}; check the path")
     try:
-        content = _read(path)
+        content = _read(path, scripted)
     except Exception as error:  # foreign files make the readers raise anything
         raise ValueError(
             f"weights {path}: expected a state dict that torch.load(..., weights_only=True) or "
@@ -40,13 +43,13 @@ def read_state(path: str | Path) -> dict[str, Tensor]:
     return state
 
 
-def _read(path: Path) -> Any:
+def _read(path: Path, scripted: bool) -> Any:
     if path.suffix == ".safetensors":
         return require("safetensors.torch", "safetensors", "weights").load_file(path)
-    if zipfile.is_zipfile(path):
+    if scripted and zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
             if any(name.endswith("/constants.pkl") for name in archive.namelist()):
-                return torch.jit.load(path, map_location="cpu").state_dict()  # as OpenAI's CLIP is
+                return torch.jit.load(path, map_location="cpu").state_dict()
     return torch.load(path, map_location="cpu", weights_only=True)
 
 

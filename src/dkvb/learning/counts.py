@@ -211,11 +211,12 @@ def update_together(state: CountState, codes: Tensor, columns: Tensor) -> CountS
     empty = replace(start(C, K, state.device), keeps=state.keeps)
     own = update(grow(empty, Y), codes, columns)
     whole = Tally(*counting.summed(own.whole.places, own.whole.counts, C, K, Y))
+    kept = own.kept_codes if K > 1 << 16 else own.kept_codes.to(torch.uint16)  # half the bytes
     return replace(
         state,
         tallies=_settled((*_lists(state), whole)),
         per_class=state.per_class + distributed.sum_(own.per_class),
-        kept_codes=torch.cat([state.kept_codes, *distributed.gather(own.kept_codes)]),
+        kept_codes=torch.cat([state.kept_codes, *(k.int() for k in distributed.gather(kept))]),
         kept_columns=torch.cat([state.kept_columns, *distributed.gather(own.kept_columns)]),
         regional=regional,
     )

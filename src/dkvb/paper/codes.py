@@ -49,7 +49,7 @@ QUICK = Config(**_models.SMALL, points=500)
 
 
 def jobs(setup: Setup) -> list[Job]:
-    """Keys of each seed and method; the map for the first seed only, since it is large."""
+    """Keys of each seed and method."""
     data = Placed(setup.data(), setup.device)
     return [
         measured_job(
@@ -60,13 +60,19 @@ def jobs(setup: Setup) -> list[Job]:
                 "measure": "codes",
                 "seed": seed,
                 "settings": _models.bottleneck(setup.config, key_method=method).settings,
-                "points": setup.config.points if seed == setup.seeds[0] else 0,
+                "points": _points(setup, seed, method),
             },
             partial(_measure, setup, data, seed, method),
         )
         for seed in setup.seeds
         for method in setup.config.methods
     ]
+
+
+def _points(setup: Setup, seed: int, method: str) -> int:
+    """How many points to map: only for the first seed and method, since maps are large."""
+    first = (setup.seeds[0], setup.config.methods[0])
+    return int(setup.config.points) if (seed, method) == first else 0
 
 
 def _measure(setup: Setup, data: Placed, seed: int, method: str) -> Measured:
@@ -96,8 +102,9 @@ def _measure(setup: Setup, data: Placed, seed: int, method: str) -> Measured:
         "classes_sharing": histogram(sharing, list(range(n_classes + 1))),
         "keys": {"n_codebooks": keys.n_codebooks, "n_pairs": keys.n_pairs, "key_dim": keys.key_dim},
     }
-    if setup.config.points and seed == setup.seeds[0]:
-        extra["map"] = _maps(keys, data.on_device(data.keys), x_test, y_test, setup.config.points)
+    points = _points(setup, seed, method)
+    if points:
+        extra["map"] = _maps(keys, data.on_device(data.keys), x_test, y_test, points)
     return Measured(metrics, extra)
 
 
@@ -142,13 +149,7 @@ def draw(records: Sequence[RunRecord], path: Path, title: str) -> Path:
     for ax, (name, drawn) in zip(
         axes, mapped[0].extra["map"].items() if mapped else (), strict=False
     ):
-        heads, own = np.array(drawn["heads"]), np.array(drawn["keys"])
-        colours = drawn["classes"] or "#8ecae6"
-        ax.scatter(
-            *heads.T, s=4, c=colours, cmap="tab10" if drawn["classes"] else None, alpha=0.7, lw=0
-        )
-        ax.scatter(*own.T, s=1.5, c="black", lw=0)
-        ax.set(title=f"{name}: heads and keys ({drawn['method']})", xticks=[], yticks=[])
+        _draw_map(ax, name, drawn)
     for number, (method, same) in enumerate(grouped(records, lambda r: r.classifier).items()):
         extra, shift = same[0].extra, 0.4 * number
         for ax, counts in ((axes[-2], extra["fetched"]), (axes[-1], extra["classes_sharing"])):
@@ -161,6 +162,26 @@ def draw(records: Sequence[RunRecord], path: Path, title: str) -> Path:
     axes[-1].legend(frameon=False)
     figure.suptitle(title)
     return save(figure, path)
+
+
+def draw_maps(records: Sequence[RunRecord], path: Path, title: str) -> Path:
+    """The two maps alone, larger."""
+    maps = next(record.extra["map"] for record in records if "map" in record.extra)
+    figure, axes = panels(len(maps), width=11, height=5)
+    for ax, (name, drawn) in zip(axes, maps.items(), strict=True):
+        _draw_map(ax, name, drawn, size=9)
+    figure.suptitle(title)
+    return save(figure, path)
+
+
+def _draw_map(ax: Any, name: str, drawn: dict[str, Any], size: float = 4) -> None:
+    heads, own = np.array(drawn["heads"]), np.array(drawn["keys"])
+    colours = drawn["classes"] or "#8ecae6"
+    ax.scatter(
+        *heads.T, s=size, c=colours, cmap="tab10" if drawn["classes"] else None, alpha=0.7, lw=0
+    )
+    ax.scatter(*own.T, s=0.4 * size, c="black", lw=0)
+    ax.set(title=f"{name}: heads and keys ({drawn['method']})", xticks=[], yticks=[])
 
 
 def _thousands(edge: int) -> str:

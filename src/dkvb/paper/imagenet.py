@@ -100,4 +100,5 @@ def table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
 def draw(records: Sequence[RunRecord], path: Path, title: str) -> Path:
     """Accuracy at the end."""
     synthetic = any("synthetic" in record.classifier for record in records)
-    return accuracy_curves(records, path, f"{title}, synthetic" if synthetic else title)
+    parts = [title, "synthetic" * synthetic]
+    return accuracy_curves(records, path, ", ".join(filter(None, parts)))

@@ -37,7 +37,8 @@ def build(
         model = download(lambda: library.create_model(_MODEL, pretrained="openai"), name)
     else:
         model = library.create_model(_MODEL, pretrained=None)
-        load_into(model, read_state(weights), name, unused=_TEXT)
+        # OpenAI publishes TorchScript.
+        load_into(model, read_state(weights, scripted=True), name, unused=_TEXT)
     return ModuleEncoder(
         name,
         model.visual,

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -29,7 +28,7 @@ class OnnxEncoder:
         self,
         path: str | Path,
         *,
-        transform: Callable[[Any], Any] | None = None,
+        transform: ImageTransform | None = None,
         pooling: str = "mean",
         device: torch.device | str = "cpu",
     ) -> None:
@@ -51,7 +50,7 @@ class OnnxEncoder:
         self._input, (self._rows, _, height, _) = source.name, source.shape
         self.transform = transform or ImageTransform(height if isinstance(height, int) else 224)
         self.identity: Identity = {"name": "onnx", "weights": _hash(path), "pooling": pooling}
-        side = getattr(self.transform, "crop", height)
+        side = self.transform.crop
         self.dimension = self.encode([torch.zeros(3, side, side)]).shape[1]
 
     def encode(self, batch: Sequence[Tensor]) -> Tensor:

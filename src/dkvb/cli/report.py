@@ -1,0 +1,49 @@
+"""`dkvb report`: one page from the records in a folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dkvb.cli._shared import AsJson, Quiet, clear_errors, note
+
+
+def report(
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Folder with results of dkvb reproduce.")
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="The page to write; DIR/report.html unless given.")
+    ] = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write one HTML page: paper against ours, its statements, every figure.
+
+    Nothing is run: the page is made of the records that dkvb reproduce left, and needs no network.
+    """
+    with clear_errors():
+        from dkvb.files.atomic import replace_file
+        from dkvb.report import build
+
+        path = out or folder / "report.html"
+        if path.is_dir():
+            raise ValueError(f"--out: expected a file; got the folder {path}")
+        page = build(folder)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path, [page.html.encode()])
+    if quiet:
+        return
+    if as_json:
+        typer.echo(json.dumps(page.summary(), indent=2, ensure_ascii=False))
+        return
+    for line in page.collection.notes:
+        note(line)
+    marks = [judgement.mark for judgement in page.judgements]
+    counts = ", ".join(f"{marks.count(m)} {m}" for m in ("✓", "✗", "not measured"))
+    here = len({group.experiment for group in page.collection.groups})
+    typer.echo(f"{here} experiments, statements of the paper: {counts}")
+    typer.echo(f"page: {path}")

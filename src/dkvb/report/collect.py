@@ -1,0 +1,156 @@
+"""What a folder holds: the records of each experiment, those together that belong together."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dkvb.paper import EXPERIMENTS
+from dkvb.paper._experiment import module_of
+from dkvb.paper._source import Bundled
+from dkvb.paper._tables import grouped
+from dkvb.records import RunRecord, read_records
+
+Rows = Mapping[str, Mapping[str, Any]]
+
+KINDS = ("full", "changed", "synthetic", "quick")  # what is worth more comes first
+
+
+@dataclass(frozen=True)
+class Group:
+    """Records of one experiment, one encoder and one kind, and the table that they make."""
+
+    experiment: str
+    encoder: str  # empty where there is none
+    kind: str  # of KINDS
+    records: Sequence[RunRecord]
+    rows: Rows
+
+    @property
+    def variant(self) -> tuple[str, str]:
+        """Groups of different experiments with the same variant are about the same embeddings."""
+        return self.encoder, self.kind
+
+
+@dataclass(frozen=True)
+class Collection:
+    """All groups, in the order of the paper's experiments, and what there is to know besides."""
+
+    groups: Sequence[Group]
+    notes: Sequence[str]
+
+    def of(self, experiment: str) -> list[Group]:
+        """The groups of one experiment, the one worth most first."""
+        return [group for group in self.groups if group.experiment == experiment]
+
+    @property
+    def missing(self) -> list[str]:
+        """Experiments that have no records here."""
+        return [name for name in EXPERIMENTS if not self.of(name)]
+
+
+def collect(folder: Path) -> Collection:
+    """Read every `records.jsonl` in the folder and below it.
+
+    An experiment is known by the `summary.json` beside its records, or else by its folder's name.
+    """
+    if not folder.is_dir():
+        raise ValueError(f"DIR: expected a folder with results of dkvb reproduce; got {folder}")
+    notes: list[str] = []
+    found: dict[tuple[str, str, str], dict[str, RunRecord]] = {}
+    for path in sorted(folder.rglob("records.jsonl")):
+        shown = path.relative_to(folder.parent if path.parent == folder else folder).as_posix()
+        experiment = _experiment_of(path.parent)
+        if experiment is None:
+            notes.append(f"{shown} is left out: it belongs to no experiment of the paper.")
+            continue
+        records, damaged = read_records(path)
+        if damaged:
+            notes.append(f"{shown}: {_lines(damaged)} left out.")
+        for encoder, own in grouped(records, _encoder).items():
+            known = found.setdefault((experiment, encoder, kind_of(experiment, own)), {})
+            # As when a run is continued: of two records of one cell, the later one counts.
+            known |= {record.cell or f"{shown} {i}": record for i, record in enumerate(own)}
+    groups = [
+        group for key, own in found.items() if (group := _group(*key, list(own.values()), notes))
+    ]
+    if not groups:
+        raise ValueError(
+            f"DIR: expected records.jsonl in {folder} or in folders below it, as dkvb reproduce "
+            f"writes; found none{' of an experiment' * bool(notes)}; "
+            f"begin with: dkvb reproduce toy --quick --out {folder}/toy"
+        )
+    return Collection(sorted(groups, key=_rank), notes)
+
+
+def kind_of(experiment: str, records: Sequence[RunRecord]) -> str:
+    """`full`, or why these numbers cannot be held against the paper's."""
+    encoder, module = _encoder(records[0]), module_of(experiment)
+    if encoder == Bundled.encoder:
+        return "quick"
+    if "synthetic" in encoder:
+        return "synthetic"
+    if not encoder:  # no embeddings, so that the configuration itself is in the record
+        config = records[0].config
+        matches = {
+            kind: all(config.get(name) == value for name, value in vars(known).items())
+            for kind, known in (("full", module.PAPER), ("quick", module.QUICK))
+        }
+        return next((kind for kind, same in matches.items() if same), "changed")
+    epochs = epochs_of(records)
+    return "full" if epochs <= {getattr(module.PAPER, "epochs", None)} else "changed"
+
+
+def epochs_of(records: Iterable[RunRecord]) -> set[int]:
+    """Epochs a stage of the bottlenecks that learn by gradient descent."""
+    found = set()
+    for record in records:
+        config = record.config
+        settings, params = config.get("settings", {}), config.get("params", {})
+        descends = {**settings, **params}.get("rule", "sgd") == "sgd"
+        if descends and ("measure" in config or record.classifier.startswith("bottleneck")):
+            places = (params, config, config.get("config", {}), settings)
+            found |= set([place["epochs"] for place in places if "epochs" in place][:1])
+    return found
+
+
+def _encoder(record: RunRecord) -> str:
+    return str(record.config.get("data", {}).get("encoder", ""))
+
+
+def _experiment_of(folder: Path) -> str | None:
+    try:
+        name = json.loads((folder / "summary.json").read_text(encoding="utf-8"))["experiment"]
+    except (OSError, ValueError, KeyError, TypeError):
+        name = folder.resolve().name
+    return name if name in EXPERIMENTS else None
+
+
+def _group(
+    experiment: str, encoder: str, kind: str, records: list[RunRecord], notes: list[str]
+) -> Group | None:
+    try:
+        return Group(experiment, encoder, kind, records, module_of(experiment).table(records))
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+        notes.append(
+            f"{experiment}: {len(records)} records of another version are left out "
+            f"({type(error).__name__}: {error})."
+        )
+        return None
+
+
+def _rank(group: Group) -> tuple[Any, ...]:
+    place = list(EXPERIMENTS).index(group.experiment)
+    return place, KINDS.index(group.kind), group.encoder != "resnet50", group.encoder
+
+
+def _lines(numbers: Sequence[int]) -> str:
+    """
+    >>> _lines([3]), _lines([3, 7])
+    ('line 3 is damaged and', 'lines 3, 7 are damaged and')
+    """
+    text = ", ".join(map(str, numbers))
+    return f"lines {text} are damaged and" if numbers[1:] else f"line {text} is damaged and"
