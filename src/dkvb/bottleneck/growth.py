@@ -49,4 +49,3 @@ def grow(keys: Keys, X: Any, selected: Tensor, n_new: int) -> Keys:
     generation = keys.settings.get("generation", 0) + 1
     settings = {**keys.settings, "generation": generation}
     return replace(keys, keys=grown.contiguous(), report=report, settings=settings)
-

@@ -31,9 +31,9 @@ class BottleneckClassifier(KeyedClassifier):
 
     - `"sgd"`, the paper's: `epochs` passes of gradient descent over the rows of each `partial_fit`.
       `value_dtype` "bfloat16" or "float16" stores values in half the memory.
-    - `"counts"`: one count a pair and class, in one pass. A pair borrows `smoothing` examples of each
-      class from the keys around it; `pooling` of codebooks is by `"posterior"` or, as the paper's
-      mean, by `"votes"`.
+    - `"counts"`: one count a pair and class, in one pass. A pair borrows `smoothing` examples of
+      each class from the keys around it; `pooling` of codebooks is by `"posterior"` or, as the
+      paper's mean, by `"votes"`.
     - `"least_squares"`: soft reads of all keys (their `temperature`), and values that solve a ridge
       problem from sums. With `ledger=True` the conditioned rows are stored, so that `forget` can
       find those of a class.

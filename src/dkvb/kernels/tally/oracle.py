@@ -48,7 +48,7 @@ def pool_logs(
     constant: Tensor,
 ) -> Tensor:
     """What stands in the logarithm of each pair and class, then the sum of logarithms."""
-    (n, C), Y = pairs.shape, len(constant)
+    C, Y = pairs.shape[1], len(constant)
     out = [torch.zeros((0, Y), dtype=torch.float64, device=pairs.device)]
     for first, part in _chunks(pairs, C * Y):
         inside = constant.repeat(part.numel())  # (r · C · Y,)
