@@ -72,7 +72,7 @@ class ModuleEncoder:
         self.precision = resolve_precision(precision, self.device)
         # Channels last: the same numbers, and convolutions are a fifth to a third faster.
         self.module = module.eval().requires_grad_(False).to(self.device)
-        self.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.module.to(memory_format=torch.channels_last)
         self._features = features
         self.identity = {
             **identity,
