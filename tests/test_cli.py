@@ -408,3 +408,18 @@ def test_demo_shows_its_table_and_names_its_picture(tmp_path, monkeypatch):
 def test_pictures_need_records(tmp_path):
     with pytest.raises(ValueError, match="records: expected at least one"):
         accuracy_curves([], tmp_path / "a.png")
+
+
+def test_labels_that_the_train_file_lacks_are_an_error(files, rng):
+    other = draw(rng, 5)
+    np.savez(files / "other.npz", x=other["x"], y=other["y"] + 100)
+    result = evaluate(files, test="other.npz")
+    assert result.exit_code == 2
+    assert "labels that the train file has" in " ".join(result.stderr.split())
+    assert not (files / "out").exists()
+
+
+def test_a_seed_beyond_32_bits_is_an_error(files):
+    result = evaluate(files, "--seeds", str(1 << 32))
+    assert result.exit_code == 2
+    assert "from 0 to 2**32 - 1" in " ".join(result.stderr.split())

@@ -68,8 +68,10 @@ def show_progress(quiet: bool) -> bool:
 
 def parse_seeds(text: str) -> tuple[int, ...]:
     parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() for part in parts):
-        raise ValueError(f"--seeds: expected whole numbers from 0, such as 1,2,3; got {text!r}")
+    if not all(part.isdecimal() and int(part) < 1 << 32 for part in parts):
+        raise ValueError(
+            f"--seeds: expected whole numbers from 0 to 2**32 - 1, such as 1,2,3; got {text!r}"
+        )
     return tuple(int(part) for part in parts)
 
 

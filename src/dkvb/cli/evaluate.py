@@ -40,7 +40,9 @@ def evaluate(
     classifier: Annotated[
         list[str],
         typer.Option(
-            metavar="NAME[:key=value,...]", help="What to evaluate; give it several times."
+            metavar="NAME[:key=value,...]",
+            help="What to evaluate: bottleneck, ranpac, slda, … (a wrong name lists all of them); "
+            "give it several times.",
         ),
     ],
     out: Out,
@@ -89,6 +91,11 @@ def evaluate(
         )
         x, y = read_labelled(train, "--train")
         test_rows = read_labelled(test, "--test", width=x.shape[1], like=y)
+        if not set(test_rows[1].tolist()) & set(y.tolist()):
+            raise ValueError(
+                f"--test {test}, y: expected labels that the train file has; got none of them; "
+                "use the same names or numbers in both files"
+            )
         key_rows = x if keys is None else read_embeddings(keys, "--keys", width=x.shape[1])
         data = Data((x, y), test_rows, key_rows)
         comparison.rehearse(data)
