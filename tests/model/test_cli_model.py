@@ -189,3 +189,27 @@ def test_replace(made):
     good("fit", "model", "--data", "late.npz", "--classifier", "prototypes", "--replace")
     assert read_folder("model").classifier.classes_.tolist() == ["cow", "yak"]
     assert not list((made / "model").glob("keys-*"))
+
+
+def test_several_labels_are_forgotten_at_once(place):
+    fit("counts", "--keys", "rows.npz")
+    good("learn", "model", "--data", "late.npz")
+    assert dkvb("forget", "model", "--label", "ant", "--label", "no").exit_code == 2
+    assert len(read_folder("model").classifier.classes_) == 4
+    good("forget", "model", "--label", "ant", "--label", "bee")
+    assert not {"ant", "bee"} & set(read_folder("model").classifier.classes_.tolist())
+
+
+def test_what_makes_no_sense_is_refused(place):
+    fit()
+    for arguments, message in (
+        (("merge", "model", "model"), "count every row twice"),
+        (("export", "model", "head.onnx", "--with-encoder"), "--with-encoder: expected"),
+        (("history", "early.npz"), "expected the folder of a model"),
+    ):
+        done = dkvb(*arguments)
+        assert done.exit_code == 2, done.output
+        assert message in " ".join(done.stderr.split())
+    clf = read_folder("model").classifier
+    with pytest.raises(ValueError, match="count twice"):
+        clf.merge(clf)

@@ -116,6 +116,11 @@ def export(
     with clear_errors(), short_warnings():
         found = read_model(model)
         name = encoder or found.encoder
+        if with_encoder and (name is None or out.suffix != ".onnx"):
+            raise ValueError(
+                "--with-encoder: expected a model that remembers its encoder, or --encoder, and "
+                f"an .onnx file to write; got encoder {name} and {out.name}"
+            )
         classifier = found.classifier.prune() if prune else found.classifier
         if out.suffix == ".onnx":
             report = _export_onnx(classifier, out, dtype, name if with_encoder else None)
@@ -240,11 +245,12 @@ def _quantile_text(quantiles: dict[str, float]) -> str:
 def _export_onnx(classifier: Any, out: Path, dtype: Dtype, encoder: str | None) -> dict[str, Any]:
     from dkvb.export import export_onnx
 
-    module = None
+    module: Any = None
     if encoder is not None:
         from dkvb.embedding import load_encoder
 
-        module = load_encoder(encoder)
+        is_file = encoder.startswith("onnx:")  # which has a graph of its own already
+        module = encoder.removeprefix("onnx:") if is_file else load_encoder(encoder)
     report = export_onnx(classifier, out, encoder=module, dtype=str(dtype))
     return {
         "path": str(out),

@@ -77,7 +77,9 @@ def learn(
 
 def forget(
     model: ModelPath,
-    label: Annotated[str | None, typer.Option(help="The class to forget.")] = None,
+    label: Annotated[
+        list[str] | None, typer.Option(help="The class to forget; may be given several times.")
+    ] = None,
     data: Annotated[
         str | None, typer.Option(help="Or rows to forget, with the labels they were learned with.")
     ] = None,
@@ -88,11 +90,11 @@ def forget(
 ) -> None:
     """Forget a class or rows, as if never learned; when it says so, no file here holds them."""
     with clear_errors(), short_warnings():
-        if (label is None) == (data is None):
+        if bool(label) == (data is not None):
             raise ValueError("forget: expected either --label or --data")
         with _opened(model, device) as folder:
-            if label is not None:
-                count = folder.forget(_label(folder.classifier, label))
+            if label:
+                count = sum(folder.forget(one) for one in _labels(folder.classifier, label))
             else:
                 rows = _rows(folder, str(data), encoder, quiet)
                 count = folder.forget_samples(rows.x, rows.y)
@@ -110,6 +112,11 @@ def merge(
 ) -> None:
     """Add what other models have learned with the same keys; these stay as they are."""
     with clear_errors(), short_warnings():
+        if model.resolve() in [other.resolve() for other in others]:
+            raise ValueError(
+                f"OTHER: expected other models than {model}; got it too, and adding it to itself "
+                "would count every row twice"
+            )
         found = [read_model(other, device) for other in others]
         with _opened(model, device) as folder:
             count = folder.merge(*(one.classifier for one in found))
@@ -139,14 +146,14 @@ def _rows(folder: Any, data: str, encoder: str | None, quiet: bool) -> Any:
     return read_rows(data, name, labelled=True, device=device, progress=show_progress(quiet))
 
 
-def _label(classifier: Any, text: str) -> Any:
-    """A label as typed, as the kind that the model has."""
-    known = classifier.classes_
-    found = [label for label in known.tolist() if str(label) == text]
-    if not found:
-        shown = ", ".join(map(str, known[:10])) + (", …" if len(known) > 10 else "")
-        raise ValueError(f"--label: expected one of {shown}; got {text!r}")
-    return found[0]
+def _labels(classifier: Any, texts: list[str]) -> list[Any]:
+    """Labels as typed, as the kind that the model has."""
+    known = {str(label): label for label in classifier.classes_.tolist()}
+    for text in texts:
+        if text not in known:
+            shown = ", ".join(list(known)[:10]) + (", …" if len(known) > 10 else "")
+            raise ValueError(f"--label: expected one of {shown}; got {text!r}")
+    return [known[text] for text in dict.fromkeys(texts)]
 
 
 def _check_free(model: Path, replace: bool) -> None:

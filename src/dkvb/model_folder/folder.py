@@ -49,6 +49,8 @@ class Model:
 def read_folder(path: str | Path, device: str = "cpu") -> Model:
     """The model in a folder, as it is now; nobody who changes it meanwhile can disturb."""
     path = Path(path)
+    if path.is_file():
+        raise ValueError(f"MODEL: expected the folder of a model; got the file {path}")
     snapshot = path / SNAPSHOT
     for _ in range(_TRIES):
         before = _identity(snapshot)
