@@ -82,9 +82,13 @@ def test_demo_shows_who_forgets(tmp_path: Path) -> None:
         name: (row["class-incremental"]["mean"], row["iid"]["mean"])
         for name, row in shown["table"].items()
     }
-    incremental, iid = accuracy["bottleneck"]
+    incremental, iid = accuracy["bottleneck, sgd"]
     assert incremental >= 70
     assert abs(incremental - iid) <= 1.5
+    for rule in ("counts", "least_squares"):
+        incremental, iid = accuracy[f"bottleneck, {rule}"]
+        assert incremental > accuracy["prototypes"][0]
+        assert incremental == pytest.approx(iid)
     for name in ("linear", "mlp"):
         assert accuracy[name][0] < 35
         assert accuracy[name][1] > 80
@@ -92,5 +96,5 @@ def test_demo_shows_who_forgets(tmp_path: Path) -> None:
 
     assert shown["picture"].read_bytes().startswith(b"\x89PNG")
     found = read_records(shown["records"])
-    assert (len(found.records), found.damaged) == (8, [])
-    assert len(json.loads(shown["summary"].read_text())) == 8
+    assert (len(found.records), found.damaged) == (12, [])
+    assert len(json.loads(shown["summary"].read_text())) == 12
