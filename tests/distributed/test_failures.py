@@ -14,7 +14,7 @@ import signal
 from dkvb.distributed import watch
 
 # The same with shorter waits: the real ones add up to less than a minute.
-watch.BEAT, watch.SILENCE, watch.GRACE, watch.BROKEN = 0.2, 3.0, 1.0, 1.5
+watch.BEAT, watch.SILENCE, watch.GRACE, watch.BROKEN = 0.2, 10.0, 2.0, 3.0
 
 
 def end(rank, how, then):
@@ -40,7 +40,7 @@ def dies():
 
 def hangs():
     if os.fork() == 0:  # the others end by themselves; this one is ended later
-        time.sleep(7)
+        time.sleep(16)
         os.kill(os.getppid(), signal.SIGKILL)
         os._exit(0)
     os.kill(os.getpid(), signal.SIGSTOP)

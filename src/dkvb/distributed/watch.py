@@ -104,9 +104,16 @@ class Watch:
     def _word(self) -> str | None:
         return str(self._store.get(_WORD).decode()) if self._store.check([_WORD]) else None
 
+    def _last_word(self) -> str | None:
+        """A process that fell silent may have left word meanwhile, on a busy machine."""
+        try:
+            return self._word()
+        except Exception:  # the store is gone
+            return None
+
     def _end_soon(self) -> None:
         """Give the main thread time to notice; it may be in a call that nothing interrupts."""
         if not self._over.wait(GRACE):
-            sys.stderr.write(f"error: {self._missing}\n")
+            sys.stderr.write(f"error: {self._last_word() or self._missing}\n")
             sys.stderr.flush()
             os._exit(1)
