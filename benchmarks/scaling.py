@@ -56,7 +56,7 @@ SHAPES = {
     "small": Shape(
         SMALL,
         100,
-        {"snap": 12_000, "counts": 1_000_000, "keys, ema": 5_000, "keys, lloyd": 5_000,
+        {"snap": 12_000, "counts": 4_000_000, "keys, ema": 5_000, "keys, lloyd": 5_000,
          "least squares": 4_000, "sgd": 10_000},
     ),
     "paper": Shape(

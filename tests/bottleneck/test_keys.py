@@ -279,8 +279,21 @@ def test_a_subset_snaps_as_a_search_among_its_keys():
     assert smaller.keys.shape == (3, 17, 2)
     codes = smaller.snap(X).nearest.long()
     assert torch.equal(place[torch.arange(3), codes].int(), keys.snap(X, active=kept).nearest.int())
+    assert torch.equal(smaller.nearest(X), smaller.snap(X).nearest)
     assert (codes[:, 0] < 2).all()
     assert (codes[:, 2] == 0).all()
+
+
+@pytest.mark.parametrize("kept_twin", [4, 8])
+def test_equal_keys_stay_equal_in_a_subset(kept_twin):
+    keys, X = gaussian_keys(61, 11, 3, 31, 2)
+    twins = keys.keys.clone()
+    twins[1, 8] = twins[1, 4]
+    keys = replace(keys, keys=twins)
+    kept = torch.zeros(3, 31, dtype=torch.bool)
+    kept[:, [2, 30]] = kept[1, [kept_twin, 8]] = True
+    smaller, _ = keys.subset(kept)
+    assert torch.equal(smaller.first_of_equals, keys_module.first_of_equals(smaller.keys))
 
 
 def test_the_fingerprint_tells_keys_apart():

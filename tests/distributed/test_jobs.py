@@ -253,7 +253,7 @@ def test_tables_and_sorting_count_alike(cells, monkeypatch):
     monkeypatch.setattr(counting, "CELLS", 40)  # a codebook or two at a time
     torch.manual_seed(0)
     codes, y = torch.randint(9, (50, 7)), torch.randint(3, (50,)) * 2
-    places, found = counting.counted(codes.to(torch.uint16), y, 9)
+    places, found = counting.counted(codes.to(torch.uint16), y, 9, torch.unique(y))
     table = torch.zeros(7, 9, 5, dtype=torch.int64)
     for c in range(7):
         table[c].view(-1).index_add_(0, codes[:, c] * 5 + y, torch.ones(50, dtype=torch.int64))

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dkvb.kernels import tally
+from dkvb.kernels.hashing import bits
 from dkvb.kernels.tally import COLUMNS
 
 BACKENDS = ["oracle", "cpu"]
@@ -74,3 +75,15 @@ def test_logarithms_of_what_pairs_and_their_regions_hold(
     arrays = (torch.from_numpy(a) for a in (pairs, cells, shares, weights, constant))
     found = tally.pool_logs(*lists, *arrays, backend)
     np.testing.assert_allclose(found, np.log(inside).sum(axis=1), rtol=1e-12)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("kind", [torch.uint16, torch.int32, torch.int64])
+@pytest.mark.parametrize(("n", "C"), [(0, 3), (1, 1), (5000, 7)])
+def test_hashes_of_codes_wrap_and_mix(backend, kind, n, C, rng):
+    codes = rng.integers(1 << 16, size=(n, C))
+    factors = rng.integers(-(1 << 63), 1 << 63, size=C, dtype=np.int64)
+    found = tally.hash_codes(torch.from_numpy(codes).to(kind), torch.from_numpy(factors), backend)
+    sums = [sum(map(int.__mul__, row, factors.tolist())) for row in codes.tolist()]
+    wrapped = torch.tensor([(s + (1 << 63)) % (1 << 64) - (1 << 63) for s in sums]).long()
+    assert torch.equal(found, bits(3, wrapped, 0, 0))

@@ -156,15 +156,32 @@ class Keys:
                 f"top: expected at most {self.n_pairs}, the number of pairs; got {top}"
             )
         index, allowed = self._restricted(active, backend)
+        found = self._search(X, index, allowed, top)
+        return Codes(self._gathered(found, len(X), top, out), self.fingerprint, X)
+
+    def nearest(self, X: Any) -> Tensor:
+        """The codes (n, C) of `snap` alone, for keys that live too briefly for a fingerprint."""
+        X = _validate.rows(X, width=self.width)
+        index, allowed = self._restricted(None, None)
+        return self._gathered(self._search(X, index, allowed, 1), len(X), 1)[:, :, 0]
+
+    def _gathered(
+        self,
+        found: Iterator[tuple[slice, Tensor, int]],
+        n: int,
+        top: int,
+        out: str | Path | None = None,
+    ) -> Tensor:
+        """The codes that a search found by chunks, as one tensor (n, C, top)."""
         dtype = torch.uint16 if self.n_pairs <= 1 << 16 else torch.int32
-        shape = (X.shape[0], self.n_codebooks, top)
-        found = ((part, codes.to(dtype)) for part, codes, _ in self._search(X, index, allowed, top))
+        shape = (n, self.n_codebooks, top)
+        parts = ((part, codes.to(dtype)) for part, codes, _ in found)
         if out is not None:
-            return Codes(_in_file(Path(out), shape, dtype, found), self.fingerprint, X)
+            return _in_file(Path(out), shape, dtype, parts)
         every = torch.empty(shape, dtype=dtype, device=self.device)
-        for part, codes in found:
+        for part, codes in parts:
             every[part] = codes
-        return Codes(every, self.fingerprint, X)
+        return every
 
     def distances(self, X: Any, codes: Codes) -> Tensor:
         """Squared L2 distances (n, C, top) from heads to the keys that `codes` names, float64."""
@@ -209,7 +226,11 @@ class Keys:
         filler = torch.arange(place.shape[1], device=place.device) >= count[:, None]
         place = torch.where(filler, place[:, :1], place)
         books = torch.arange(self.n_codebooks, device=place.device)[:, None]
-        return replace(self, keys=self.keys[books, place].contiguous()), place
+        smaller = replace(self, keys=self.keys[books, place].contiguous())
+        if not bool((kept & ~self.first_of_equals).any()):
+            # No two of the kept keys are equal, so that nothing has to be compared again.
+            vars(smaller)["first_of_equals"] = ~filler
+        return smaller, place
 
     def _search(
         self, X: Any, index: KeyIndex, allowed: Tensor, top: int

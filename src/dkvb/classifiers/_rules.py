@@ -156,7 +156,7 @@ class HardRule(Rule):
         if isinstance(rows, Codes):
             return self._first_selected(rows)
         keys, place = self._selected()
-        return place.gather(1, keys.snap(rows).nearest.T.long()).T
+        return place.gather(1, keys.nearest(rows).T.long()).T
 
     def _first_selected(self, codes: Codes) -> Tensor:
         """The first selected one of the keys at hand, searched for again where none is."""

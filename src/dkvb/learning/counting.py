@@ -28,13 +28,18 @@ def table_pays(codes: Tensor, n_pairs: int, n_present: int) -> bool:
     return 0 < n_pairs * n_present <= CELLS_A_ROW.get(codes.device.type, 2) * len(codes)
 
 
-def counted(codes: Tensor, columns: Tensor, n_pairs: int) -> List:
-    """How often codes (n, C) select each pair with each of their columns (n,)."""
-    present, position = torch.unique(columns, return_inverse=True)
+def counted(codes: Tensor, columns: Tensor, n_pairs: int, present: Tensor) -> List:
+    """How often codes (n, C) select each pair with each of their columns (n,).
+
+    `present` (P,) are the columns that occur, in ascending order.
+    """
     if not table_pays(codes, n_pairs, len(present)):
         places = flat_codes(codes, n_pairs) * COLUMNS + columns[:, None]
         distinct, counts = torch.unique(places, return_counts=True)
         return distinct, counts.to(torch.int32)
+    place = torch.zeros(int(present[-1]) + 1, dtype=torch.int64, device=codes.device)
+    place[present] = torch.arange(len(present), device=codes.device)
+    position = place[columns]  # (n,)
     found = []
     for books in _groups(codes.shape[1], n_pairs * len(present)):
         shape = (books.stop - books.start, n_pairs, len(present))

@@ -161,8 +161,9 @@ def more_pairs(state: CountState, n_pairs: int, regions: Regions | None = None) 
 def update(state: CountState, codes: Tensor, columns: Tensor, sign: int = 1) -> CountState:
     """Count codes (n, C) of rows with labels in `columns` (n,); `sign=-1` takes them away again."""
     step = max(1, PLACES // state.n_codebooks)
-    n_classes = len(torch.unique(columns))
-    if len(codes) > step and not counting.table_pays(codes, state.n_pairs, n_classes):
+    rows_a_class = torch.bincount(columns, minlength=len(state.per_class))
+    present = torch.nonzero(rows_a_class)[:, 0]
+    if len(codes) > step and not counting.table_pays(codes, state.n_pairs, len(present)):
         for first in range(0, len(codes), step):  # sorting takes several times its own memory
             part = slice(first, first + step)
             state = update(state, codes[part], columns[part], sign)
@@ -170,10 +171,11 @@ def update(state: CountState, codes: Tensor, columns: Tensor, sign: int = 1) -> 
     regional = None
     if state.regions is not None and state.regional is not None:
         regional = update(state.regional, state.regions.codes(codes), columns, sign)
-    distinct, counts = counting.counted(codes, columns, state.n_pairs)
+    distinct, counts = counting.counted(codes, columns, state.n_pairs, present)
     change = Tally(distinct, sign * counts)
-    per_class = state.per_class + sign * torch.bincount(columns, minlength=len(state.per_class))
-    kept = torch.nonzero(code_hash(codes) % KEPT == 0)[: None if state.keeps else 0, 0]
+    per_class = state.per_class + sign * rows_a_class
+    # Of regions no row is kept.
+    kept = torch.nonzero(code_hash(codes) % KEPT == 0)[:, 0] if state.keeps else columns[:0]
     taken = _rows(codes, kept)
     if sign > 0:
         kept_codes = torch.cat([state.kept_codes, taken])

@@ -8,15 +8,12 @@ import torch
 from torch import Tensor
 
 from dkvb.kernels.hashing import bits
-
-_ROWS = 8192  # hashed at a time
-
+from dkvb.kernels.tally import hash_codes
 
 def code_hash(codes: Tensor) -> Tensor:
-    """63 bits (n,) from codes (n, C) int32: always the same for the same codes."""
+    """63 bits (n,) from codes (n, C): always the same for the same codes."""
     factors = 2 * bits(2, torch.arange(codes.shape[1], device=codes.device), 0, 0) + 1  # odd (C,)
-    parts = [(part.long() * factors).sum(dim=1) for part in codes.split(_ROWS)]
-    return bits(3, torch.cat(parts), 0, 0)
+    return hash_codes(codes, factors)
 
 
 def left_after(

@@ -1,4 +1,4 @@
-"""Sorted lists of counts: two joined into one, and sums over what rows find in them.
+"""Sorted lists of counts: two joined into one, sums over what rows find in them, and hashes of rows.
 
 A list is (places (E,) int64 ascending and distinct, counts (E,) int32), where a place is
 pair · COLUMNS + class.
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from dkvb.kernels import choose
 
-__all__ = ["COLUMNS", "Bounded", "join", "pool", "pool_logs"]
+__all__ = ["COLUMNS", "Bounded", "hash_codes", "join", "pool", "pool_logs"]
 
 COLUMNS = 1 << 20  # of classes that a place has room for
 
@@ -59,6 +59,13 @@ def pool_logs(
         own, regional, pairs, regions, shares, weights, constant
     )
     return pooled
+
+
+def hash_codes(codes: Tensor, factors: Tensor, backend: str | None = None) -> Tensor:
+    """`bits(3, Σ codes · factors, 0, 0)` of each row of codes (n, C) of integers, with factors (C,)
+    int64 and sums that wrap: (n,) int64."""
+    hashes: Tensor = _backend(codes, backend).hash_codes(codes, factors)
+    return hashes
 
 
 def _backend(tensor: Tensor, backend: str | None) -> Any:

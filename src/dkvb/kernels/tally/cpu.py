@@ -10,17 +10,21 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dkvb.kernels._numba import compiled, run, take
+from dkvb.kernels.hashing import scalar_bits
 
 if TYPE_CHECKING:
     from dkvb.kernels.tally import Bounded
 
 COLUMNS = 1 << 20
 ROWS = 8  # that a worker takes at a time
+HASHED = 4096  # rows that a worker takes at a time, to hash them
 FACTORS = 8  # of which the logarithm is taken together
 
 I32 = NDArray[np.int32]
 I64 = NDArray[np.int64]
 F64 = NDArray[np.float64]
+
+_bits = compiled(scalar_bits)
 
 
 def join(
@@ -142,4 +146,27 @@ def _pool_logs(
                 if c % FACTORS == FACTORS - 1 or c == n_codebooks - 1:
                     out[i] += np.log(product)
                     product[:] = 1.0
+        task = take(state)
+
+
+def hash_codes(codes: Tensor, factors: Tensor) -> Tensor:
+    """Row by row."""
+    out = torch.empty(len(codes), dtype=torch.int64)
+    arrays = (t.contiguous().numpy() for t in (codes, factors, out))
+    run(_hash_codes, -(-len(codes) // HASHED), *arrays)
+    return out
+
+
+@compiled
+def _hash_codes(
+    state: Any, worker: int, workers: int, codes: Any, factors: I64, out: I64
+) -> None:
+    n, n_codebooks = codes.shape
+    task = take(state)
+    while task * HASHED < n:
+        for i in range(task * HASHED, min(task * HASHED + HASHED, n)):
+            total = np.int64(0)
+            for c in range(n_codebooks):
+                total += np.int64(codes[i, c]) * factors[c]
+            out[i] = _bits(3, total, 0, 0)
         task = take(state)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from dkvb.kernels.hashing import bits
+
 if TYPE_CHECKING:
     from dkvb.kernels.tally import Bounded
 
@@ -63,6 +65,12 @@ def pool_logs(
             inside.index_add_(0, reader * Y + column, worth)
         out.append(inside.view(-1, C, Y).log().sum(dim=1))
     return torch.cat(out)
+
+
+def hash_codes(codes: Tensor, factors: Tensor) -> Tensor:
+    """Chunk by chunk, as int64."""
+    parts = [(part.long() * factors).sum(dim=1) for _, part in _chunks(codes, codes.shape[1])]
+    return bits(3, torch.cat(parts) if parts else factors[:0], 0, 0)
 
 
 def _chunks(rows: Tensor, per_row: int) -> Iterator[tuple[int, Tensor]]:
