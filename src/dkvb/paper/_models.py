@@ -53,6 +53,15 @@ def bottleneck(
     return ClassifierSpec(text, "bottleneck", settings | changes)
 
 
+def with_both_keys(config: Schedule) -> list[ClassifierSpec]:
+    """The bottleneck with our way of expiring keys, and with that of the paper's own code."""
+    reference = "ema-reference"
+    return [
+        bottleneck(config),
+        bottleneck(config, f"bottleneck:key_method={reference}", key_method=reference),
+    ]
+
+
 def linear(config: Schedule, text: str = "linear", **changes: Any) -> ClassifierSpec:
     """The linear probe; `bias=False` and `weight_decay=…` as in the paper's variants."""
     return ClassifierSpec(text, "linear", _rival(config) | changes)

@@ -40,7 +40,7 @@ QUICK = Config(**_models.SMALL, evaluate_every=10, sdmlp_neurons=(500,), sdmlp_e
 def jobs(setup: Setup) -> list[Job]:
     """The bottleneck and the linear probe both ways, the others class-incremental."""
     config, data = setup.config, setup.data()
-    both = [_models.bottleneck(config), _models.linear(config)]
+    both = [*_models.with_both_keys(config), _models.linear(config)]
     others = [
         _models.linear(config, "linear:bias=false", bias=False),
         _models.mlp(config),

@@ -25,7 +25,7 @@ QUICK = _models.Schedule(**_models.SMALL)
 def jobs(setup: Setup) -> list[Job]:
     """The bottleneck, class-incremental and iid."""
     data = setup.data("cifar100", keys="cifar10")
-    return setup.stream_jobs(data, [_models.bottleneck(setup.config)], ORDERS)
+    return setup.stream_jobs(data, _models.with_both_keys(setup.config), ORDERS)
 
 
 def table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:

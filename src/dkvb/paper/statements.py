@@ -209,7 +209,9 @@ def _judged_metric(
     if not by:
         return None
     text = ", ".join(f"{method} {share:.1f} %" for method, share in by.items())
-    return any(fits(share) for share in by.values()), f"{text} {what}"
+    # The paper's numbers come from its own way of expiring keys.
+    judged = by.get("ema-reference", by[next(iter(by))])
+    return fits(judged), f"{text} {what}"
 
 
 def _values(records: Records) -> tuple[bool, str] | None:
