@@ -105,3 +105,10 @@ def test_the_readme_shows_the_table_that_the_records_give() -> None:
         [sys.executable, str(script)], capture_output=True, text=True, check=True
     ).stdout
     assert printed.strip() in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_page_of_results_is_the_one_that_the_records_give(tmp_path: Path) -> None:
+    from dkvb.report import build
+
+    text = build(ROOT / "results").markdown(tmp_path / "results")
+    assert text == (ROOT / "docs" / "results.md").read_text(encoding="utf-8")

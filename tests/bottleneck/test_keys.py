@@ -286,7 +286,7 @@ def test_a_subset_snaps_as_a_search_among_its_keys():
 
 @pytest.mark.parametrize("kept_twin", [4, 8])
 def test_equal_keys_stay_equal_in_a_subset(kept_twin):
-    keys, X = gaussian_keys(61, 11, 3, 31, 2)
+    keys, _ = gaussian_keys(61, 11, 3, 31, 2)
     twins = keys.keys.clone()
     twins[1, 8] = twins[1, 4]
     keys = replace(keys, keys=twins)

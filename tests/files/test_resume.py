@@ -1,5 +1,6 @@
 """Resumed equals uninterrupted, wherever a run was interrupted: between stages or inside one."""
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -63,9 +64,7 @@ def test_a_run_without_its_position_is_another_run(tmp_path):
     """What the test above would miss if epochs were not counted."""
     every = list(steps("sgd"))
     model = run(make("sgd"), every[:4])
-    model._memory.rule.state = model._memory.rule.state.__class__(
-        model._memory.rule.state.values, model._memory.rule.state.usage, 0
-    )
+    model._memory.rule.state = replace(model._memory.rule.state, epoch=0)
     model.set_params(batch_size=4)
     other = run(make("sgd"), every[:4])
     other.set_params(batch_size=4)

@@ -10,7 +10,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))  # importlib mode knows no sibling modules
 from tiny import NAMES, run, setup
 
-from dkvb.paper import EXPERIMENTS, _experiment
+from dkvb.paper import EXPERIMENTS, _experiment, module_of
 from dkvb.records import read_records
 
 sys.path.pop(0)
@@ -25,7 +25,7 @@ def without_times(records):
 def test_every_experiment_of_the_list_has_the_same_shape():
     assert set(NAMES) | {"toy", "imagenet"} == set(EXPERIMENTS)
     for name, description in EXPERIMENTS.items():
-        module = _experiment.module_of(name)
+        module = module_of(name)
         assert is_dataclass(module.PAPER)
         assert type(module.PAPER) is type(module.QUICK)
         assert f"dkvb reproduce {name} " in (module.__doc__ or "")  # its command

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dkvb.paper import _experiment
+from dkvb.paper import _experiment, module_of
 
 SIZES = {
     "n_codebooks": 8,
@@ -83,5 +83,5 @@ def setup(name, seeds=(1,), **more):
 def run(name, out, seeds=(1,), **more):
     """Run it, as the command does."""
     out.mkdir(parents=True, exist_ok=True)
-    jobs = _experiment.module_of(name).jobs(setup(name, seeds))
+    jobs = module_of(name).jobs(setup(name, seeds))
     return _experiment.run(name, jobs, out, **more)

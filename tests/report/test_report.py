@@ -19,13 +19,14 @@ from tiny import run
 from dkvb.cli import app
 from dkvb.evaluate import versions
 from dkvb.paper import EXPERIMENTS, _experiment, toy
+from dkvb.paper._kinds import kind_of
 from dkvb.paper._source import Bundled
 from dkvb.paper.statements import STATEMENTS, judge
 from dkvb.paper.targets import targets
 from dkvb.plots import panels, save
 from dkvb.records import RunRecord, append_record, read_records
 from dkvb.report import build, figures, heat_maps
-from dkvb.report.collect import collect, kind_of
+from dkvb.report.collect import collect
 from dkvb.report.judgements import judge_all
 
 sys.path.pop(0)
@@ -166,6 +167,26 @@ def test_the_same_records_make_the_same_page(runs, page):
     assert build(runs).html == page
 
 
+def test_the_same_as_markdown_with_figures_beside_it(runs, report, tmp_path):
+    path = tmp_path / "page.md"
+    found = CliRunner().invoke(app, ["report", str(runs), "--out", str(path)])
+    assert found.exit_code == 0, found.output
+    text = path.read_text(encoding="utf-8")
+    for judgement in report.judgements:
+        assert judgement.statement in text
+    for part in (part for own in report.parts.values() for part in own):
+        for row in (row for rows in part.table.parts.values() for row in rows):
+            assert f"| {' | '.join(row)} |" in text
+    images = re.findall(r"!\[[^]]+\]\(([^)]+)\)", text)
+    assert len(images) == len(set(images)) == sum(map(len, report.parts.values()))
+    assert all((tmp_path / image).read_bytes().startswith(b"\x89PNG") for image in images)
+    widths = {}  # every row of a table has as many cells as its heading
+    for number, line in enumerate(text.splitlines()):
+        if line.startswith("|"):
+            widths[number] = line.rstrip().count("|") - line.count("\\|")
+            assert widths[number] == widths.get(number - 1, widths[number]), line
+
+
 def test_what_was_not_run_has_its_command(runs, report, page):
     assert set(report.collection.missing) == set(EXPERIMENTS) - set(NAMES)
     for name in report.collection.missing:
@@ -185,7 +206,8 @@ def test_full_runs_are_judged_and_quick_ones_are_not(runs, tmp_path):
     def lines(folder):
         report = build(folder)
         found = [line for line in report.comparisons if line.target.encoder == "resnet50"]
-        return {line.target.experiment: line for line in found}, read(report.html)
+        first = {line.target.experiment: line for line in reversed(found)}
+        return first, read(report.html)
 
     rewritten(runs / "cifar10", tmp_path / "quick" / "cifar10", encoder=Bundled.encoder)
     compared, reader = lines(tmp_path / "quick")

@@ -90,7 +90,7 @@ class KeyedClassifier(OpenClassifier, SavedWithKeys):
         if self.reject is not None:
             unknown_label(labels)
         if before is None:
-            before = self._begin(rows)
+            before = self._begin(rows, open_ended=classes is None)
             if isinstance(rows, Codes) and rows.fingerprint != before.keys.fingerprint:
                 rows = rows.rows  # a new beginning, with other keys than before
         else:
@@ -102,7 +102,7 @@ class KeyedClassifier(OpenClassifier, SavedWithKeys):
         self._memory = memory
         return self
 
-    def _begin(self, rows: Any) -> Memory:
+    def _begin(self, rows: Any, open_ended: bool = True) -> Memory:
         """Nothing learned yet, with the keys given or new ones for these rows."""
         embeddings = rows.rows if isinstance(rows, Codes) else rows
         if self.keys is not None and self.keys.width != embeddings.shape[1]:
@@ -112,7 +112,7 @@ class KeyedClassifier(OpenClassifier, SavedWithKeys):
                 "use embeddings of the encoder that the keys were fitted to"
             )
         rule = RULES[self.rule](self)
-        rule.seed = self._seed(self.random_state)
+        rule.seed, rule.open_ended = self._seed(self.random_state), open_ended
         keys = self.fit_keys(embeddings) if self.keys is None else self.keys
         rule.start(keys.to(self.device))
         return Memory(LabelIndex(), np.zeros(0, np.int64), frozenset(), rule)

@@ -45,6 +45,7 @@ class Rule(ABC):
     # Of several processes, whether each learns some rows, or all rows in some codebooks.
     splits_rows: ClassVar[bool] = True
     seed = 0
+    open_ended = True  # whether nobody declared the classes when learning began
 
     def __init__(self, settings: Any) -> None:
         self.settings = settings  # the classifier, whose parameters are read when they are needed
@@ -209,7 +210,9 @@ class SgdRule(HardRule):
     def start(self, keys: Keys) -> None:
         super().start(own_codebooks(keys))
         shape = (self.keys.n_codebooks, keys.n_pairs)
-        self.state = sgd.start(*shape, keys.device, self.settings.value_dtype)
+        self.state = sgd.start(
+            *shape, keys.device, self.settings.value_dtype, reserve=self.open_ended
+        )
 
     def prepare(self, keys: Keys, X: Any) -> Codes:
         return super().prepare(own_codebooks(keys), X)
@@ -238,18 +241,20 @@ class SgdRule(HardRule):
 
     def state_tensors(self) -> dict[str, Tensor]:
         state = self.state
-        epoch = torch.tensor(state.epoch)
-        return {"values": state.values, "usage": state.usage, "epoch": epoch}
+        tensors = {"values": state.values, "usage": state.usage, "epoch": torch.tensor(state.epoch)}
+        return tensors | ({"reserve": state.columns[:, :, -1]} if state.reserve else {})
 
     def move_columns(self, target: Tensor) -> None:
         if sorted(target.tolist()) != list(range(len(target))):
             self._refuse("forget")
-        self.state = replace(self.state, values=self.state.values[:, :, torch.argsort(target)])
+        order = torch.argsort(target).tolist()
+        last = [len(order)] if self.state.reserve else []  # the reserve stays where it is
+        self.state = replace(self.state, columns=self.state.columns[:, :, order + last])
 
     def change_keys(self, keys: Keys) -> None:
         new = keys.n_pairs - self.keys.n_pairs
-        values, usage = pad(self.state.values, (0, 0, 0, new)), pad(self.state.usage, (0, new))
-        self.keys, self.state = keys, sgd.SgdState(values, usage, self.state.epoch)
+        columns, usage = pad(self.state.columns, (0, 0, 0, new)), pad(self.state.usage, (0, new))
+        self.keys, self.state = keys, replace(self.state, columns=columns, usage=usage)
 
     def evidence(self, rows: Any) -> Evidence:
         codes = self.codes(rows)
@@ -264,7 +269,7 @@ class SgdRule(HardRule):
         twin = copy(self)
         twin.keys, twin.state, twin._found = (
             keys,
-            replace(self.state, values=values, usage=usage),
+            sgd.SgdState(values, usage, self.state.epoch),
             None,
         )
         return twin

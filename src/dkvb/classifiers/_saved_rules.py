@@ -67,8 +67,12 @@ def rule_from(state: State, classifier: Any, keys: Keys, n_columns: int) -> Rule
 
 # ------------------------------------------------------------------------------------------- sgd
 def _sgd_state(rule: SgdRule, dtype: str | None) -> State:
-    values = rule.state.values
-    facts = {"epoch": rule.state.epoch, "rounded_from": None if dtype is None else _kind(values)}
+    values = rule.state.columns
+    facts = {
+        "epoch": rule.state.epoch,
+        "reserve": rule.state.reserve,
+        "rounded_from": None if dtype is None else _kind(values),
+    }
     tensors = {"values": values, "usage": rule.state.usage}
     if dtype == "float16":
         tensors["values"] = values.clamp(*_HALF).to(torch.float16)
@@ -83,15 +87,19 @@ def _sgd_state(rule: SgdRule, dtype: str | None) -> State:
 def _sgd_from(rule: SgdRule, state: State, sizes: Sizes) -> None:
     C, K, Y = sizes
     device = rule.keys.device
-    values = state.tensor("values", (*sgd.DTYPES.values(), torch.int8), (C, K, Y), device)
+    reserve = "reserve" in state.facts and state.fact("reserve", bool)  # format 1 knew none
+    kinds, shape = (*sgd.DTYPES.values(), torch.int8), (C, K, Y + reserve)
+    columns = state.tensor("values", kinds, shape, device)
     if state.fact("rounded_from", (str, type(None))) is not None:
-        if values.dtype == torch.int8:
-            values = values.float() * state.tensor("step", torch.float32, (C, 1, Y), device)
-        values = values.to(sgd.DTYPES[state.fact("rounded_from", str)])
-    elif values.dtype == torch.int8:
+        if columns.dtype == torch.int8:
+            step = state.tensor("step", torch.float32, (C, 1, Y + reserve), device)
+            columns = columns.float() * step
+        columns = columns.to(sgd.DTYPES[state.fact("rounded_from", str)])
+    elif columns.dtype == torch.int8:
         raise state.damaged("values: expected numbers that learning can go on from; got int8")
     usage = state.whole_numbers("usage", (C, K)).to(device)
-    rule.state = sgd.SgdState(values, usage, state.whole_number("epoch"))
+    rule.open_ended = reserve
+    rule.state = sgd.SgdState(columns, usage, state.whole_number("epoch"), reserve)
 
 
 def _kind(values: Tensor) -> str:

@@ -30,7 +30,8 @@ class BottleneckClassifier(KeyedClassifier):
     values learn:
 
     - `"sgd"`, the paper's: `epochs` passes of gradient descent over the rows of each `partial_fit`.
-      As in the paper, classes should be declared in the first call, see `partial_fit`.
+      Where classes are not declared in the first call, as in the paper, a hidden column learns for
+      those yet to come.
       `value_dtype` "bfloat16" or "float16" stores values in half the memory.
     - `"counts"`: one count a pair and class, in one pass. A pair borrows `smoothing` examples of
       each class from the keys around it; `pooling` of codebooks is by `"posterior"` or, as the
@@ -135,11 +136,9 @@ class BottleneckClassifier(KeyedClassifier):
     ) -> Self:
         """Learn from these rows, beside what was learned before.
 
-        `classes` declares labels that will come later, in any call. `counts` and `least_squares`
-        never need it; with `sgd` declare all classes in the first call where they are known, since
-        one that comes undeclared starts ahead of those that others have pushed back already. A
-        whole number in `sample_weight` (n,) is how often a row counts, as if it were there so
-        often.
+        `classes` declares labels that will come later, in any call; it is never needed. With `sgd`
+        and all classes declared in the first call, values are those of the paper. A whole number
+        in `sample_weight` (n,) is how often a row counts, as if it were there so often.
         """
         fresh = not hasattr(self, "_memory")
         return self._learn_from(X, y, classes, fresh, sample_weight)

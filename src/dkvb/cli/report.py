@@ -16,14 +16,16 @@ def report(
         Path, typer.Argument(metavar="DIR", help="Folder with results of dkvb reproduce.")
     ],
     out: Annotated[
-        Path | None, typer.Option(help="The page to write; DIR/report.html unless given.")
+        Path | None,
+        typer.Option(help="The page to write, .html or .md; DIR/report.html unless given."),
     ] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write one HTML page: paper against ours, its statements, every figure.
+    """Write one page: paper against ours, its statements, every figure.
 
     Nothing is run: the page is made of the records that dkvb reproduce left, and needs no network.
+    An HTML page holds everything; figures of a Markdown page lie in a folder of its name.
     """
     with clear_errors():
         from dkvb.files.atomic import replace_file
@@ -34,7 +36,9 @@ def report(
             raise ValueError(f"--out: expected a file; got the folder {path}")
         page = build(folder)
         path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(path, [page.html.encode()])
+        as_text = path.suffix == ".md"
+        text = page.markdown(path.with_suffix("")) if as_text else page.html
+        replace_file(path, [text.encode()])
     if quiet:
         return
     if as_json:

@@ -59,7 +59,7 @@ def reproduce(
 
     Runs that the folder has records of already are not run again: a killed command continues.
     """
-    from dkvb.paper import EXPERIMENTS
+    from dkvb.paper import EXPERIMENTS, module_of
 
     if list_all:
         for known_name, description in EXPERIMENTS.items():
@@ -84,16 +84,15 @@ def reproduce(
             name: (out / name if len(names) > 1 else out) if out else Path("runs") / name
             for name in names
         }
-    label = experiment.QUICK_NOTE if quick else ""
     known: dict[str, Any] = {}  # what experiments before have run
     for name, folder in folders.items():
         with clear_errors(), short_warnings():
             if redraw:
-                summary = experiment.redraw(name, folder, label)
+                summary = experiment.redraw(name, folder)
             else:
                 config = experiment.configured(name, quick, changes)
                 setup = experiment.Setup(source, wanted_seeds, config, where)
-                jobs = experiment.module_of(name).jobs(setup)
+                jobs = module_of(name).jobs(setup)
                 make_folder(folder)
         if not redraw:
             with short_warnings(), one_thread() if quick else nullcontext():
@@ -101,7 +100,6 @@ def reproduce(
                     name,
                     jobs,
                     folder,
-                    note=label,
                     known=known,
                     progress=show_progress(quiet),
                     say=silence if quiet else note,

@@ -32,7 +32,7 @@ from dkvb.files.atomic import Bytes, replace_file
 from dkvb.files.errors import FileError
 from dkvb.files.state import State
 
-VERSION = 1  # of the format: what is read by this version of dkvb, and what is written
+VERSION = 2  # of the format: what is read by this version of dkvb, and what is written
 MAPPED_BYTES = 1 << 20  # tensors of this size and more stay in the file until they are needed
 
 _ALIGNMENT = 64

@@ -10,6 +10,7 @@ from torch import Tensor
 from dkvb.kernels.hashing import bits
 from dkvb.kernels.tally import hash_codes
 
+
 def code_hash(codes: Tensor) -> Tensor:
     """63 bits (n,) from codes (n, C): always the same for the same codes."""
     factors = 2 * bits(2, torch.arange(codes.shape[1], device=codes.device), 0, 0) + 1  # odd (C,)

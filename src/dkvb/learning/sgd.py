@@ -3,6 +3,12 @@
 In a job of several processes each holds some codebooks: their keys, codes, values and steps are its
 own, and only what a batch reads, (B, Y) sums, travels. Values may be stored in 16 bits, where
 classes are many; sums and steps are float32 all the same.
+
+A class that is learned late must not start ahead of those that were pushed back wherever others
+were right. Where not all classes were declared when learning began, a further column stands for
+every class that is yet to come: it learns as one that never is right, and a new class starts as its
+copy. Steps move differences between columns, and these hardly depend on how many columns there are,
+so that a class learned so ends about where it would have, had it been declared.
 """
 
 from __future__ import annotations
@@ -28,9 +34,19 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 class SgdState:
     """What the rule knows: values, how often each pair was selected, and the epochs so far."""
 
-    values: Tensor  # (C, K, Y) float32, bfloat16 or float16
+    columns: Tensor  # (C, K, Y) float32, bfloat16 or float16; with the reserve, Y + 1
     usage: Tensor  # (C, K) int64
     epoch: int = 0
+    reserve: bool = False  # whether the last column stands for all classes yet to come
+
+    @property
+    def n_classes(self) -> int:
+        return self.columns.shape[2] - self.reserve
+
+    @property
+    def values(self) -> Tensor:
+        """Those of classes (C, K, Y)."""
+        return self.columns[:, :, : self.n_classes]
 
     @property
     def active(self) -> Tensor:
@@ -39,20 +55,31 @@ class SgdState:
 
 
 def start(
-    n_codebooks: int, n_pairs: int, device: torch.device | str = "cpu", dtype: str = "float32"
+    n_codebooks: int,
+    n_pairs: int,
+    device: torch.device | str = "cpu",
+    dtype: str = "float32",
+    reserve: bool = False,
 ) -> SgdState:
     """Nothing learned, no classes yet."""
     one_of("value_dtype", dtype, DTYPES)
     shape = (n_codebooks, n_pairs)
     usage = torch.zeros(shape, dtype=torch.int64, device=device)
-    return SgdState(torch.zeros((*shape, 0), device=device, dtype=DTYPES[dtype]), usage)
+    columns = torch.zeros((*shape, int(reserve)), device=device, dtype=DTYPES[dtype])
+    return SgdState(columns, usage, reserve=reserve)
 
 
-def grow(state: SgdState, n_columns: int) -> SgdState:
-    """The same state with room for more classes; a new column starts at zero."""
-    if n_columns == state.values.shape[2]:
+def grow(state: SgdState, n_classes: int) -> SgdState:
+    """The same state with room for more classes."""
+    new = n_classes - state.n_classes
+    if new == 0:
         return state
-    return replace(state, values=pad(state.values, (0, n_columns - state.values.shape[2])))
+    if state.n_classes == 0 and not state.reserve:
+        return replace(state, columns=pad(state.columns, (0, new)))
+    # Without a reserve, the lowest value of a pair is that of a class never seen there, if any is.
+    fresh = state.columns[:, :, -1] if state.reserve else state.columns.amin(dim=2)
+    parts = [state.values, fresh[:, :, None].expand(-1, -1, new + state.reserve)]
+    return replace(state, columns=torch.cat(parts, dim=2))
 
 
 def update(
@@ -71,7 +98,7 @@ def update(
     The order of rows is a function of the seed and of the epochs so far: k calls with one epoch
     equal one call with k. Of several processes, each gives all rows' codes of its own codebooks.
     """
-    values, usage = state.values.clone(), state.usage.clone()
+    values, usage = state.columns.clone(), state.usage.clone()
     n = len(codes)
     alone = distributed.world_size() == 1 and values.dtype == torch.float32
     chunk = max(1, ORDERS_AT_ONCE // n)
@@ -86,7 +113,8 @@ def update(
             _descend_in_steps(values, codes, columns, orders, *how, first_epoch=begun)
     once = torch.zeros_like(usage)
     count_usage(once, codes)
-    return SgdState(values, usage + epochs * once, state.epoch + epochs)
+    usage = usage + epochs * once
+    return replace(state, columns=values, usage=usage, epoch=state.epoch + epochs)
 
 
 def _descend_in_steps(
@@ -111,14 +139,16 @@ def _descend_in_steps(
 
 def scores(state: SgdState, codes: Tensor) -> Tensor:
     """Logits (n, Y): the mean over codebooks of the values fetched by codes (n, C)."""
-    if distributed.world_size() == 1 and state.values.dtype == torch.float32:
-        return mean_of_fetched(state.values, codes)
-    n_codebooks, Y = total_codebooks(state.values.shape[0]), state.values.shape[2]
+    columns = state.columns
+    if distributed.world_size() == 1 and columns.dtype == torch.float32:
+        return mean_of_fetched(columns, codes)[:, : state.n_classes]
+    n_codebooks, width = total_codebooks(columns.shape[0]), columns.shape[2]
     parts = [
-        distributed.sum_(pool(state.values, part)) / n_codebooks
-        for part in codes.int().split(max(1, SCORES_AT_ONCE // max(1, Y)))
+        distributed.sum_(pool(columns, part)) / n_codebooks
+        for part in codes.int().split(max(1, SCORES_AT_ONCE // max(1, width)))
     ]
-    return torch.cat(parts) if parts else torch.zeros((0, Y), device=state.values.device)
+    every = torch.cat(parts) if parts else torch.zeros((0, width), device=columns.device)
+    return every[:, : state.n_classes]
 
 
 def total_codebooks(own: int) -> int:

@@ -1,5 +1,8 @@
 """The paper's figures and tables: one module each, and each a client of the public API."""
 
+from importlib import import_module
+from typing import Any
+
 EXPERIMENTS: dict[str, str] = {
     "toy": "Figure 2: eight classes in the plane, two at a time; who forgets",
     "cifar10": "Figure 3: CIFAR-10 in 5 stages; bottleneck, linear probe, MLP, SDMLP",
@@ -22,3 +25,8 @@ EXPERIMENTS: dict[str, str] = {
     "theorem": "Theorem 1 and appendix B: its terms, measured",
     "field": "beyond the paper: every classifier and rule, with learning time and memory",
 }
+
+
+def module_of(name: str) -> Any:
+    """The module of an experiment."""
+    return import_module(f"dkvb.paper.{name.replace('-', '_')}")

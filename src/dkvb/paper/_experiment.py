@@ -12,7 +12,6 @@ import ast
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from importlib import import_module
 from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -20,14 +19,13 @@ from typing import Any, NamedTuple
 from dkvb import distributed
 from dkvb.comparison import ClassifierSpec, Comparison, Data, Placed
 from dkvb.evaluate import versions
-from dkvb.paper import EXPERIMENTS
+from dkvb.paper import EXPERIMENTS, module_of
+from dkvb.paper._kinds import KINDS, kind_of
 from dkvb.paper._source import Source, stream_data
 from dkvb.paper.statements import judge
 from dkvb.records import Cell, Job, Number, RunRecord, finish, read_records
 
 Rows = dict[str, dict[str, Any]]
-
-QUICK_NOTE = "quick: small sizes, few epochs, bundled data"
 
 
 @dataclass(frozen=True)
@@ -90,11 +88,6 @@ class Measured(NamedTuple):
     extra: Mapping[str, Any] = {}
 
 
-def module_of(name: str) -> Any:
-    """The module of an experiment."""
-    return import_module(f"dkvb.paper.{name.replace('-', '_')}")
-
-
 def configured(name: str, quick: bool, changes: Mapping[str, str] | None = None) -> Any:
     """The configuration of an experiment, some of its fields changed (given as text)."""
     module = module_of(name)
@@ -107,7 +100,6 @@ def run(
     jobs: Sequence[Job],
     out: Path,
     *,
-    note: str = "",
     known: Mapping[str, RunRecord] | None = None,
     progress: bool = False,
     say: Callable[[str], None] = lambda text: None,
@@ -119,20 +111,20 @@ def run(
     """
     path = out / "records.jsonl"
     records = finish(jobs, path, known=known, progress=progress, say=say)
-    return show(name, records, out, note), records
+    return show(name, records, out), records
 
 
-def redraw(name: str, out: Path, note: str = "") -> dict[str, Any]:
+def redraw(name: str, out: Path) -> dict[str, Any]:
     """Summary and picture anew from the records in `out`."""
     path = out / "records.jsonl"
     if not path.exists():
         raise ValueError(f"--out {out}: expected a folder with records.jsonl; run {name} first")
-    return show(name, read_records(path).records, out, note)
+    return show(name, read_records(path).records, out)
 
 
-def show(name: str, records: list[RunRecord], out: Path, note: str) -> dict[str, Any]:
+def show(name: str, records: list[RunRecord], out: Path) -> dict[str, Any]:
     """Write summary and picture of records."""
-    module = module_of(name)
+    module, note = module_of(name), KINDS[kind_of(name, records)]
     title = f"{module.TITLE} ({note})" if note else module.TITLE
     summary = {
         "experiment": name,

@@ -17,7 +17,7 @@ def table(
     """A row a value: final accuracy class-incremental and iid, in percent."""
     return {
         str(value): {order: final(same) for order, same in grouped(own, order_of).items()}
-        for value, own in grouped(records, value_of).items()
+        for value, own in sorted(grouped(records, value_of).items())
     }
 
 
@@ -35,7 +35,7 @@ def draw(
     for order in grouped(records, order_of):
         by = {
             value: finals(own)
-            for value, own in grouped(only(records, order=order), value_of).items()
+            for value, own in sorted(grouped(only(records, order=order), value_of).items())
         }
         series.append(Series.of(order, by, dashed=order == "iid"))
     return draw_series(series, path, title, label, "final accuracy (%)", log=log)

@@ -66,4 +66,4 @@ def metric(records: Sequence[RunRecord], name: str, scale: float = 1.0) -> dict[
 
 def encoder_of(records: Sequence[RunRecord]) -> str:
     """The encoder whose embeddings these records are about."""
-    return str(records[0].config["data"].get("encoder", "")) if records else ""
+    return str(records[0].config.get("data", {}).get("encoder", "")) if records else ""

@@ -14,7 +14,6 @@ from typing import Any
 from dkvb.comparison import ORDERS
 from dkvb.paper import _models, cifar10
 from dkvb.paper._experiment import Setup
-from dkvb.plots import accuracy_curves
 from dkvb.records import Job, RunRecord
 
 TITLE = "CIFAR-100, two classes at a time (appendix D.4)"
@@ -35,4 +34,4 @@ def table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
 
 def draw(records: Sequence[RunRecord], path: Path, title: str) -> Path:
     """Accuracy over the stream."""
-    return accuracy_curves(records, path, title)
+    return cifar10.draw(records, path, title)

@@ -18,7 +18,7 @@ from typing import Any
 from dkvb.comparison import ClassifierSpec
 from dkvb.paper import _models
 from dkvb.paper._experiment import Setup
-from dkvb.paper._tables import final, grouped, metric
+from dkvb.paper._tables import final, grouped, mean_final, metric
 from dkvb.plots import draw_bars
 from dkvb.records import Job, RunRecord, spread
 
@@ -110,9 +110,11 @@ def table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
 
 
 def draw(records: Sequence[RunRecord], path: Path, title: str) -> Path:
-    """Final accuracy of each classifier, a bar a data set."""
+    """Final accuracy of each classifier, a bar a data set; the most accurate first."""
+    by_name = grouped(records, lambda r: r.classifier)
+    names = sorted(by_name, key=lambda name: -(mean_final(by_name[name]) or 0))
     bars = {
-        name: {data: final(same) for data, same in grouped(own, _data).items()}
-        for name, own in grouped(records, lambda r: r.classifier).items()
+        name: {data: final(same) for data, same in grouped(by_name[name], _data).items()}
+        for name in names
     }
     return draw_bars(bars, path, title, "final accuracy (%)")

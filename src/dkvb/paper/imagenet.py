@@ -99,6 +99,4 @@ def table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
 
 def draw(records: Sequence[RunRecord], path: Path, title: str) -> Path:
     """Accuracy at the end."""
-    synthetic = any("synthetic" in record.classifier for record in records)
-    parts = [title, "synthetic" * synthetic]
-    return accuracy_curves(records, path, ", ".join(filter(None, parts)))
+    return accuracy_curves(records, path, title)

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dkvb.paper import EXPERIMENTS
-from dkvb.paper._experiment import module_of
-from dkvb.paper._source import Bundled
-from dkvb.paper._tables import grouped
+from dkvb.paper import EXPERIMENTS, module_of
+from dkvb.paper._kinds import KINDS, kind_of
+from dkvb.paper._tables import encoder_of, grouped
 from dkvb.records import RunRecord, read_records
 
 Rows = Mapping[str, Mapping[str, Any]]
-
-KINDS = ("full", "changed", "synthetic", "quick")  # what is worth more comes first
 
 
 @dataclass(frozen=True)
@@ -70,7 +67,7 @@ def collect(folder: Path) -> Collection:
         records, damaged = read_records(path)
         if damaged:
             notes.append(f"{shown}: {_lines(damaged)} left out.")
-        for encoder, own in grouped(records, _encoder).items():
+        for encoder, own in grouped(records, lambda r: encoder_of([r])).items():
             known = found.setdefault((experiment, encoder, kind_of(experiment, own)), {})
             # As when a run is continued: of two records of one cell, the later one counts.
             known |= {record.cell or f"{shown} {i}": record for i, record in enumerate(own)}
@@ -84,41 +81,6 @@ def collect(folder: Path) -> Collection:
             f"begin with: dkvb reproduce toy --quick --out {folder}/toy"
         )
     return Collection(sorted(groups, key=_rank), notes)
-
-
-def kind_of(experiment: str, records: Sequence[RunRecord]) -> str:
-    """`full`, or why these numbers cannot be held against the paper's."""
-    encoder, module = _encoder(records[0]), module_of(experiment)
-    if encoder == Bundled.encoder:
-        return "quick"
-    if "synthetic" in encoder:
-        return "synthetic"
-    if not encoder:  # no embeddings, so that the configuration itself is in the record
-        config = records[0].config
-        matches = {
-            kind: all(config.get(name) == value for name, value in vars(known).items())
-            for kind, known in (("full", module.PAPER), ("quick", module.QUICK))
-        }
-        return next((kind for kind, same in matches.items() if same), "changed")
-    epochs = epochs_of(records)
-    return "full" if epochs <= {getattr(module.PAPER, "epochs", None)} else "changed"
-
-
-def epochs_of(records: Iterable[RunRecord]) -> set[int]:
-    """Epochs a stage of the bottlenecks that learn by gradient descent."""
-    found = set()
-    for record in records:
-        config = record.config
-        settings, params = config.get("settings", {}), config.get("params", {})
-        descends = {**settings, **params}.get("rule", "sgd") == "sgd"
-        if descends and ("measure" in config or record.classifier.startswith("bottleneck")):
-            places = (params, config, config.get("config", {}), settings)
-            found |= set([place["epochs"] for place in places if "epochs" in place][:1])
-    return found
-
-
-def _encoder(record: RunRecord) -> str:
-    return str(record.config.get("data", {}).get("encoder", ""))
 
 
 def _experiment_of(folder: Path) -> str | None:
@@ -144,7 +106,7 @@ def _group(
 
 def _rank(group: Group) -> tuple[Any, ...]:
     place = list(EXPERIMENTS).index(group.experiment)
-    return place, KINDS.index(group.kind), group.encoder != "resnet50", group.encoder
+    return place, list(KINDS).index(group.kind), group.encoder != "resnet50", group.encoder
 
 
 def _lines(numbers: Sequence[int]) -> str:

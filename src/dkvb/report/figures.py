@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -46,17 +47,17 @@ def figure(draw: Callable[[Path], Any], label: str, number: int) -> Image:
 
 
 def _drawn(draw: Callable[[Path], Any], path: Path) -> bytes:
-    import matplotlib as mpl
-
-    with mpl.rc_context(_style()):
+    with figure_style():
         draw(path)
     return path.read_bytes()
 
 
-def _style() -> Any:
+def figure_style() -> AbstractContextManager[None]:
+    """The colours and lines of figures drawn while it holds."""
+    import matplotlib as mpl
     from cycler import cycler
 
-    return {
+    style: Any = {
         "svg.fonttype": "none",  # text stays text
         "svg.hashsalt": "dkvb",  # the same picture, the same bytes
         "axes.prop_cycle": cycler(color=PALETTE),
@@ -68,6 +69,7 @@ def _style() -> Any:
         "axes.titlesize": "medium",
         **dict.fromkeys(_INKED, _INK),
     }
+    return mpl.rc_context(style)
 
 
 def _inline(svg: str, label: str, number: int) -> Image:

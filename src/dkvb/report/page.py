@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from importlib.resources import files
 from itertools import count
 from pathlib import Path
@@ -12,42 +13,17 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
-from dkvb.paper import EXPERIMENTS
-from dkvb.paper._experiment import QUICK_NOTE, module_of
+from dkvb.paper import EXPERIMENTS, module_of
+from dkvb.paper._kinds import KINDS, epochs_of
 from dkvb.records import RunRecord
 from dkvb.report import heat_maps
 from dkvb.report.captions import CAPTIONS, CONFUSION, MAPS, OVER_TIME
-from dkvb.report.collect import Collection, Group, collect, epochs_of
-from dkvb.report.figures import Image, figure
+from dkvb.report.collect import Collection, Group, collect
+from dkvb.report.figures import Image, figure, figure_style
 from dkvb.report.judgements import Comparison, Judgement, compare, judge_all
 from dkvb.report.words import duration, listed, ranges, shown
 
 _BY_CLASS = ("cifar10", "cifar100")  # experiments whose single classes are looked at
-
-
-@dataclass(frozen=True)
-class Report:
-    """The page, and what it says in short."""
-
-    html: str
-    collection: Collection
-    comparisons: Sequence[Comparison]
-    judgements: Sequence[Judgement]
-
-    def summary(self) -> dict[str, Any]:
-        """The same as plain types."""
-        return {
-            "experiments": list(
-                dict.fromkeys(group.experiment for group in self.collection.groups)
-            ),
-            "missing": self.collection.missing,
-            "notes": list(self.collection.notes),
-            "numbers": [
-                {**line.target._asdict(), "ours": line.mean, "std": line.std, "mark": line.verdict}
-                for line in self.comparisons
-            ],
-            "statements": [{**asdict(own), "mark": own.mark} for own in self.judgements],
-        }
 
 
 class Picture(NamedTuple):
@@ -69,54 +45,120 @@ class Part(NamedTuple):
 
     group: Group
     about: Mapping[str, str]
-    pictures: Sequence[Picture]
     table: Table
 
 
+@dataclass(frozen=True)
+class Report:
+    """What a folder of records says, as a page or in short; the same records, the same page."""
+
+    folder: str
+    collection: Collection
+    comparisons: Sequence[Comparison]
+    judgements: Sequence[Judgement]
+    parts: Mapping[str, Sequence[Part]]  # by experiment
+
+    @cached_property
+    def html(self) -> str:
+        """One page with everything in it."""
+        numbers = count(1)
+        pictures = {
+            name: [_pictures(part.group, numbers) for part in own]
+            for name, own in self.parts.items()
+        }
+        css = Markup((files(__package__) / "page.css").read_text(encoding="utf-8"))
+        return self._rendered("page.html", pictures=pictures, css=css)
+
+    def markdown(self, images: Path) -> str:
+        """The same, with the experiments' own figures alone, for a file of the name of the folder
+        `images`, beside it, that they are drawn into."""
+        drawn = {
+            name: [_drawn_to(part.group, images) for part in own]
+            for name, own in self.parts.items()
+        }
+        own_name = images.with_suffix(".md").name
+        return self._rendered("page.md", pictures=drawn, captions=CAPTIONS, own_name=own_name)
+
+    def _rendered(self, template: str, **more: Any) -> str:
+        text: str = _template(template).render(
+            collection=self.collection,
+            comparisons=self.comparisons,
+            judgements=self.judgements,
+            parts=self.parts,
+            titles={name: module_of(name).TITLE for name in self.parts},
+            described=EXPERIMENTS,
+            versions=_versions(self.collection),
+            folder=self.folder,
+            quick_note=KINDS["quick"].partition(": ")[2],
+            kinds=sorted({group.kind for group in self.collection.groups}),
+            **more,
+        )
+        return text
+
+    def summary(self) -> dict[str, Any]:
+        """The same as plain types."""
+        return {
+            "experiments": list(self.parts),
+            "missing": self.collection.missing,
+            "notes": list(self.collection.notes),
+            "numbers": [
+                {
+                    **line.target._asdict(),
+                    "classifier": line.classifier,
+                    "ours": line.mean,
+                    "std": line.std,
+                    "mark": line.verdict,
+                }
+                for line in self.comparisons
+            ],
+            "statements": [{**asdict(own), "mark": own.mark} for own in self.judgements],
+        }
+
+
 def build(folder: Path) -> Report:
-    """Read what is in the folder and make the page; the same records make the same page."""
+    """Read what is in the folder."""
     collection = collect(folder)
-    comparisons, judgements = compare(collection), judge_all(collection)
-    numbers = count(1)
     parts = {
-        name: [_part(group, numbers) for group in collection.of(name)]
+        name: [Part(group, _about(group), _table(group)) for group in own]
         for name in EXPERIMENTS
-        if collection.of(name)
+        if (own := collection.of(name))
     }
-    html = _template().render(
-        collection=collection,
-        comparisons=comparisons,
-        judgements=judgements,
-        parts=parts,
-        titles={name: module_of(name).TITLE for name in parts},
-        described=EXPERIMENTS,
-        versions=_versions(collection),
-        folder=folder.resolve().name,
-        quick_note=QUICK_NOTE.partition(": ")[2],
-        kinds=sorted({group.kind for group in collection.groups}),
-        css=Markup((files(__package__) / "page.css").read_text(encoding="utf-8")),
-    )
-    return Report(html, collection, comparisons, judgements)
+    comparisons, judgements = compare(collection), judge_all(collection)
+    return Report(folder.resolve().name, collection, comparisons, judgements, parts)
 
 
-def _template() -> Any:
+def _template(name: str) -> Any:
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        autoescape=name.endswith(".html"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     environment.filters["shown"] = shown
-    source = (files(__package__) / "page.html").read_text(encoding="utf-8")
+    source = (files(__package__) / name).read_text(encoding="utf-8")
     return environment.from_string(source)
 
 
-def _part(group: Group, numbers: Iterator[int]) -> Part:
-    pictures = [
+def _pictures(group: Group, numbers: Iterator[int]) -> list[Picture]:
+    return [
         picture
         for draw, caption in _drawings(group)
         if (picture := _picture(draw, caption, next(numbers)))
     ]
-    return Part(group, _about(group), pictures, _table(group))
+
+
+def _drawn_to(group: Group, images: Path) -> str:
+    """The name of the experiment's own figure, drawn into the folder."""
+    variant = "".join(f"-{word}" for word in group.variant if word not in ("", "resnet50", "full"))
+    name = re.sub(r"[^\w.-]+", "-", group.experiment + variant) + ".png"
+    images.mkdir(parents=True, exist_ok=True)
+    with figure_style():
+        module_of(group.experiment).draw(
+            _with_plain_streams(group.records), images / name, title=""
+        )
+    return f"{images.name}/{name}"
 
 
 def _drawings(group: Group) -> Iterator[tuple[Callable[[Path], Any], str]]:

@@ -1,4 +1,4 @@
-"""Sorted lists of counts: two joined into one, sums over what rows find in them, and hashes of rows.
+"""Sorted lists of counts: two joined into one, sums over what rows find in them, hashes of rows.
 
 A list is (places (E,) int64 ascending and distinct, counts (E,) int32), where a place is
 pair · COLUMNS + class.

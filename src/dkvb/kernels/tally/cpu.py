@@ -158,9 +158,7 @@ def hash_codes(codes: Tensor, factors: Tensor) -> Tensor:
 
 
 @compiled
-def _hash_codes(
-    state: Any, worker: int, workers: int, codes: Any, factors: I64, out: I64
-) -> None:
+def _hash_codes(state: Any, worker: int, workers: int, codes: Any, factors: I64, out: I64) -> None:
     n, n_codebooks = codes.shape
     task = take(state)
     while task * HASHED < n:
