@@ -2,6 +2,8 @@
 
 A large `x` that is not compressed, as numpy.savez and `write_embeddings` leave it, is not read
 but memory-mapped, in float32 or float16: the rows that are used come from the disk.
+
+`dkvb embed` also writes `encoder` and `encoder_fingerprint`, a string each: what made the rows.
 """
 
 from __future__ import annotations
@@ -64,6 +66,31 @@ def read_labelled(
             f"got {_KINDS[y.dtype.kind]}; use one kind of label in both files"
         )
     return x, _as_int64(y, where) if y.dtype.kind in "iu" else y
+
+
+def read_encoder(path: str | Path, name: str = "file") -> tuple[str | None, str | None]:
+    """The name and the fingerprint of the encoder that made a file's rows; None where not told."""
+    if not zipfile.is_zipfile(path):
+        return None, None  # whoever reads the rows says what is wrong
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            held = set(archive.files)
+            encoder, fingerprint = (
+                _text(archive[key]) if key in held else None
+                for key in ("encoder", "encoder_fingerprint")
+            )
+    except Exception as error:  # as below
+        raise ValueError(
+            f"{name} {path}: expected an npz file with strings encoder and encoder_fingerprint, or "
+            f"without them; they cannot be read ({error}); write it again with dkvb embed, or x "
+            "and y alone with numpy.savez"
+        ) from error
+    return encoder, fingerprint
+
+
+def _text(array: Array) -> str | None:
+    """One string; None for what an array of that name may hold in files of others."""
+    return str(array) or None if array.dtype.kind == "U" and array.ndim == 0 else None
 
 
 def _arrays(path: str | Path, name: str, wanted: tuple[str, ...]) -> dict[str, Array]:

@@ -142,7 +142,7 @@ def draw_bars(
             [i + (place - (len(names) - 1) / 2) * share for i, _ in known],
             [value["mean"] for _, value in known],
             width=share,
-            yerr=[value["std"] for _, value in known],
+            yerr=[value["std"] or 0.0 for _, value in known],
             label=name,
             capsize=2,
         )

@@ -213,7 +213,7 @@ def _over_seeds(records: Sequence[RunRecord]) -> dict[str, dict[str, Number]]:
 
 
 def spread(values: Sequence[Number], scale: float = 1.0) -> dict[str, Number]:
-    """Mean and sample standard deviation of what is known.
+    """Mean and sample standard deviation of what is known; one value has no deviation.
 
     >>> spread([0.5, None, 0.7], scale=100)
     {'mean': 60.0, 'std': 14.142136}
@@ -221,4 +221,4 @@ def spread(values: Sequence[Number], scale: float = 1.0) -> dict[str, Number]:
     known = [scale * value for value in values if value is not None]
     if not known:
         return {"mean": None, "std": None}
-    return {"mean": round(fmean(known), 6), "std": round(stdev(known), 6) if known[1:] else 0.0}
+    return {"mean": round(fmean(known), 6), "std": round(stdev(known), 6) if known[1:] else None}

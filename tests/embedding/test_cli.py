@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from dkvb import embeddings_file
 from dkvb.cli import app
-from dkvb.embedding import Cache, registry
+from dkvb.embedding import Cache, encoder_fingerprint, registry
 
 from . import tiny
 from .test_run import pixels_encoder
@@ -46,9 +46,9 @@ def folder(tmp_path, encoders):
     return tmp_path
 
 
-def embed(folder, *more):
+def embed(folder, *more, encoder="means"):
     return dkvb(
-        "embed", "--encoder", "means", "--data", folder / "pictures", "--cache", folder / "cache",
+        "embed", "--encoder", encoder, "--data", folder / "pictures", "--cache", folder / "cache",
         *more,
     )  # fmt: skip
 
@@ -84,6 +84,8 @@ def test_one_split_to_one_file_and_json(folder):
         assert file["y"].tolist() == ["blue"] * 4 + ["green"] * 4 + ["red"] * 4
         assert file["items"].tolist() == list(range(12))
         assert json.loads(str(file["about"]))["encoder"]["name"] == "means"
+        assert str(file["encoder"]) == "means"
+        assert str(file["encoder_fingerprint"]) == encoder_fingerprint(pixels_encoder().identity)
     (again,) = json.loads(embed(folder, "--split", "test", "--json").stdout)
     assert (again["embedded"], again["entry"]) == (0, report["entry"])
 
@@ -100,7 +102,8 @@ def test_unreadable_pictures_are_named_and_an_error_or_left_out(folder):
     broken.write_bytes(b"no picture")
     result = embed(folder, "--split", "test", "--out", folder / "t.npz")
     assert result.exit_code == 2
-    assert "red/2.png: UnidentifiedImageError" in result.stderr
+    assert "red/2.png: UnidentifiedImageError: the file is no image" in result.stderr
+    assert "BytesIO" not in result.stderr
     assert "--on-error skip" in result.stderr
     assert not (folder / "t.npz").exists()
     result = embed(folder, "--split", "test", "--out", folder / "t.npz", "--on-error", "skip")
@@ -136,13 +139,20 @@ def test_texts_need_an_encoder_of_texts(folder):
         (("--workers", "-1"), "workers: expected"),
         (("--batch-size", "-1"), "batch_rows: expected"),
         (("--split", "train", "--split", "test", "--out", "one.npz"), "a folder for several"),
-        (("--encoder", "resnet51"), "resnet50 (dkvb[torchvision])"),
+        (("--encoder", "means"), "--encoder: expected once; got it twice"),
     ],
 )
 def test_bad_input_ends_with_one_line(folder, more, problem):
     result = embed(folder, *more)
     assert result.exit_code == 2
     assert problem in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_an_unknown_encoder_lists_those_that_are_known(folder):
+    result = embed(folder, encoder="resnet51")
+    assert result.exit_code == 2
+    assert "resnet50 (dkvb[torchvision])" in result.stderr
     assert len(result.stderr.splitlines()) == 1
 
 

@@ -6,7 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dkvb import embeddings_file
-from dkvb.embeddings_file import read_embeddings, read_labelled, write_embeddings
+from dkvb.embeddings_file import (
+    read_embeddings,
+    read_encoder,
+    read_labelled,
+    write_embeddings,
+)
 
 
 def rows(n, width=7, dtype=np.float32, seed=0):
@@ -77,3 +82,27 @@ def test_mapped_rows_are_checked_too(tmp_path, monkeypatch):
         read_embeddings(tmp_path / "nan.npz")
     with pytest.raises(ValueError, match="expected width 3"):
         read_embeddings(tmp_path / "nan.npz", width=3)
+
+
+def test_the_encoder_is_read_where_a_file_names_it(tmp_path):
+    path = tmp_path / "a.npz"
+    write_embeddings(path, [rows(3)], encoder="eyes", encoder_fingerprint="a1")
+    assert read_encoder(path) == ("eyes", "a1")
+    np.savez(path, x=rows(3))
+    assert read_encoder(path) == (None, None)
+    np.savez(path, x=rows(3), encoder=np.arange(3), encoder_fingerprint="")  # of others
+    assert read_encoder(path) == (None, None)
+    assert read_encoder(tmp_path / "none.npz") == (None, None)
+    np.savez(path, x=rows(3), encoder=np.array("eyes", dtype=object))
+    with pytest.raises(ValueError, match=r"--data .*a\.npz: expected .* strings encoder"):
+        read_encoder(path, "--data")
+
+
+def test_a_damaged_fingerprint_is_no_missing_one(tmp_path):
+    path = tmp_path / "a.npz"
+    write_embeddings(path, [rows(3)], encoder="eyes", encoder_fingerprint="a1b2c3")
+    content = bytearray(path.read_bytes())
+    content[content.index("b2".encode("utf-32-le"))] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="cannot be read"):
+        read_encoder(path)

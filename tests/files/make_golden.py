@@ -71,7 +71,8 @@ def main() -> None:
     keys = models()["sgd"].keys_
     expected["keys"] = keys.snap(X).index[:, :, 0].tolist()
     fresh = BottleneckClassifier(keys, rule="counts").fit(X, np.array(["ant", "bee", "cat"])[y])
-    with create(folder / "folder", fresh, encoder="an encoder") as model:
+    source = {"encoder": "an encoder", "encoder_fingerprint": "its fingerprint"}
+    with create(folder / "folder", fresh, **source) as model:
         model.learn(X[:4] + 1, ["dog"] * 4)
         expected["folder"] = answers(model.classifier, X)
     (folder / "folder" / "lock").unlink()

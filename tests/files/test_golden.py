@@ -55,5 +55,6 @@ def test_folders(version, tmp_path):
     assert np.allclose(answers(found.classifier, X), expected["folder"])
     assert [(e.operation, e.count) for e in found.history] == [("fit", 36), ("learn", 4)]
     assert (found.encoder, found.pending) == ("an encoder", 1)
+    assert found.encoder_fingerprint == (None if version == "v1" else "its fingerprint")
     with open_folder(tmp_path / "model") as model:
         assert model.forget("dog") == 4

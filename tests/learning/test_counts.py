@@ -154,7 +154,7 @@ def test_growing_changes_nothing_counted():
 @pytest.mark.parametrize("few_rows", [0, 64])  # read from one list, or from several
 def test_votes_by_hand(few_rows, monkeypatch):
     monkeypatch.setattr(counts, "FEW_ROWS", few_rows)
-    monkeypatch.setattr(counts, "GROWTH", 1)  # keeps lists apart
+    monkeypatch.setattr("dkvb.learning.tallies.GROWTH", 1)  # keeps lists apart
     codes, y = problem()
     state = empty()
     for rows in torch.arange(60).split(25):

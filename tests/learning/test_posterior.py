@@ -65,7 +65,7 @@ def regions(request):
 @pytest.mark.parametrize("smoothing", [0.05, 1.0])
 def test_scores_by_hand(prior, smoothing, few_rows, regions, monkeypatch):
     monkeypatch.setattr(counts, "FEW_ROWS", few_rows)
-    monkeypatch.setattr(counts, "GROWTH", 1)  # keeps lists apart
+    monkeypatch.setattr("dkvb.learning.tallies.GROWTH", 1)  # keeps lists apart
     codes, y = problem()
     state = learned(codes, y, regions, parts=3)
     assert len(state.tallies) > 1

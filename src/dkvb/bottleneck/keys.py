@@ -246,23 +246,15 @@ class Keys:
             row, book = torch.nonzero(unsure, as_tuple=True)
             decided_again = len(row)
             if top == 1 and len(row):
-                nearest, sure = self._refined(index, heads[row, book], book, error[row, book])
+                unsure_heads, slack = heads[row, book], error[row, book]
+                nearest, sure = refine(
+                    index, self.keys, unsure_heads, book, slack, self._chunk_elements
+                )
                 codes[row[sure], book[sure], 0] = nearest[sure]
                 row, book = row[~sure], book[~sure]
             if len(row):
                 codes[row, book] = self.exact_codes(x[row], book, allowed, top)
             yield part, codes, decided_again
-
-    def _refined(
-        self, index: KeyIndex, heads: Tensor, books: Tensor, error: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """`refine` in bounded memory: heads (r, d), books and error (r,)."""
-        step = max(1, self._chunk_elements // (self.n_pairs * self.key_dim))
-        parts = [
-            refine(index, self.keys, *part)
-            for part in zip(heads.split(step), books.split(step), error.split(step), strict=True)
-        ]
-        return torch.cat([codes for codes, _ in parts]), torch.cat([sure for _, sure in parts])
 
     def _restricted(self, active: Tensor | None, backend: str | None) -> tuple[KeyIndex, Tensor]:
         if active is None:

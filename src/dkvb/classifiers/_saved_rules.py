@@ -22,6 +22,7 @@ from dkvb.files import State
 from dkvb.kernels.tally import COLUMNS
 from dkvb.learning import counts, sgd
 from dkvb.learning.least_squares import Judgement, Solution
+from dkvb.learning.tallies import Tally
 
 DTYPES = ("float16", "int8")  # that values learned by sgd can be rounded to
 _LEVELS = 127  # of int8, either side of zero
@@ -144,7 +145,7 @@ def _counts_from(rule: CountsRule, state: State, sizes: Sizes) -> None:
         rule._temperature = (rule.state, how, temperature)
 
 
-def _tally(state: State, sizes: Sizes, per_class: Tensor) -> counts.Tally:
+def _tally(state: State, sizes: Sizes, per_class: Tensor) -> Tally:
     """Places and counts that rows can have, so many of each class."""
     C, K, Y = sizes
     places = state.whole_numbers("places", (None,), high=C * K * COLUMNS)
@@ -157,7 +158,7 @@ def _tally(state: State, sizes: Sizes, per_class: Tensor) -> counts.Tally:
     found = torch.bincount(column, weights=entries.double(), minlength=Y)
     if not torch.equal(found, C * per_class.double()):
         raise state.damaged("counts: expected as many as rows were learned, in every codebook")
-    return counts.Tally(places, entries)
+    return Tally(places, entries)
 
 
 def _with_regions(found: counts.CountState, state: State, Y: int) -> counts.CountState:

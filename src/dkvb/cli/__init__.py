@@ -13,6 +13,7 @@ import typer
 
 from dkvb import __version__
 from dkvb.cli import ask, cache, demo, embed, evaluate, model, report, reproduce
+from dkvb.cli._once import Once
 
 app = typer.Typer(
     name="dkvb",
@@ -64,5 +65,5 @@ for command in (
     *(ask.predict, ask.inspect, ask.history, ask.export),
     *(evaluate.evaluate, reproduce.reproduce, report.report, embed.embed, demo.demo),
 ):
-    app.command()(command)
+    app.command(cls=Once)(command)
 app.add_typer(cache.cache, name="cache")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zipfile
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, Protocol
 
 import typer
 
@@ -22,42 +22,112 @@ EncoderName = Annotated[
 ]
 
 
+class Embedded(Protocol):
+    """What came from an encoder: rows, or a model that learned rows."""
+
+    @property
+    def encoder(self) -> str | None:
+        """The encoder's name, if it is known."""
+
+    @property
+    def encoder_fingerprint(self) -> str | None:
+        """What tells its weights and settings from others, if it is known."""
+
+
 class LabelledRows(NamedTuple):
-    """Embeddings (n, m), and labels (n,) where there are any."""
+    """Embeddings (n, m), labels (n,) where there are any, and the encoder that made them."""
 
     x: Any
     y: Any
+    encoder: str | None
+    encoder_fingerprint: str | None
+
+
+class Source(NamedTuple):
+    """An encoder, as far as it is known."""
+
+    encoder: str | None
+    encoder_fingerprint: str | None
 
 
 def read_rows(
-    data: str, encoder: str | None, *, labelled: bool, device: str, progress: bool = False
+    data: str,
+    encoder: str | None,
+    *,
+    labelled: bool,
+    device: str,
+    like: Embedded | None = None,
+    option: str = "--data",
+    progress: bool = False,
 ) -> LabelledRows:
-    """The rows that `--data` names; labels are read where they are needed, or there."""
+    """The rows that `option` names; labels are read where they are needed, or there.
+
+    Rows of another encoder than those of `like` are refused; its encoder is taken unless another is
+    named.
+    """
     if data.endswith(".npz"):
-        return _from_npz(Path(data), labelled)
-    if encoder is None:
+        return _from_npz(Path(data), encoder, labelled, like, option)
+    name = encoder or (like.encoder if like else None)
+    if name is None:
         raise ValueError(
             f"--encoder: expected the name of an encoder, since {data} is no npz file of "
             "embeddings; got none; name one, or embed first with dkvb embed"
         )
     from dkvb.embedding import embed, load_dataset, load_encoder
 
-    model = load_encoder(encoder, device=device)
+    model = load_encoder(name, device=device)
+    source = source_of(name, model)
+    check_same_encoder(f"{option} {data}", source, like)
     items = load_dataset(data, kind=model.takes)
     if labelled and items.labels is None:
-        raise ValueError(f"--data: expected items with labels; {data} has none")
+        raise ValueError(f"{option}: expected items with labels; {data} has none")
     # Not in the cache for good, where no forgetting would find them; dkvb embed keeps them.
     with TemporaryDirectory(prefix="dkvb-") as cache:
         found = embed(model, items, cache, progress=progress)
-        return LabelledRows(found.array(), found.labels)
+        return LabelledRows(found.array(), found.labels, *source)
 
 
-def _from_npz(path: Path, labelled: bool) -> LabelledRows:
-    from dkvb.embeddings_file import read_embeddings, read_labelled
+def source_of(name: str, encoder: Any) -> Source:
+    """What to remember of an encoder that was loaded by that name."""
+    from dkvb.embedding import encoder_fingerprint, lasting_name
 
+    return Source(lasting_name(name), encoder_fingerprint(encoder.identity))
+
+
+def check_same_encoder(what: str, got: Embedded, expected: Embedded | None) -> None:
+    """Refuse what came from another encoder; where either is not known, nothing can be said."""
+    if expected is None or not (expected.encoder_fingerprint and got.encoder_fingerprint):
+        return
+    if got.encoder_fingerprint != expected.encoder_fingerprint:
+        raise ValueError(
+            f"{what}: expected embeddings by {_shown(expected)}, as before; got embeddings by "
+            f"{_shown(got)}: its weights or settings differ; embed with the weights, layer and "
+            "pooling of before (dkvb embed), or fit a new model"
+        )
+
+
+def _shown(source: Embedded) -> str:
+    return f"{source.encoder or 'an encoder'} (fingerprint {str(source.encoder_fingerprint)[:8]})"
+
+
+def _from_npz(
+    path: Path, encoder: str | None, labelled: bool, like: Embedded | None, option: str
+) -> LabelledRows:
+    from dkvb.embedding import lasting_name
+    from dkvb.embeddings_file import read_embeddings, read_encoder, read_labelled
+
+    told, fingerprint = read_encoder(path, option)
+    named = None if encoder is None else lasting_name(encoder)
+    if named and told and named != told:
+        raise ValueError(
+            f"--encoder: expected {told}, which made the embeddings in {path}; got {named}; leave "
+            "--encoder out, or give a file of that encoder"
+        )
+    source = Source(told or named, fingerprint)
+    check_same_encoder(f"{option} {path}", source, like)
     if labelled or _has_labels(path):
-        return LabelledRows(*read_labelled(path, "--data"))
-    return LabelledRows(read_embeddings(path, "--data"), None)
+        return LabelledRows(*read_labelled(path, option), *source)
+    return LabelledRows(read_embeddings(path, option), None, *source)
 
 
 def _has_labels(path: Path) -> bool:

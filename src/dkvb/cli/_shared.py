@@ -122,7 +122,9 @@ def show(summary: Mapping[str, Any], as_json: bool, title: str, first: str = "cl
 
 def _cell(value: Any) -> str:
     if isinstance(value, Mapping) and {"mean", "std"} <= value.keys():
-        return "-" if value["mean"] is None else f"{value['mean']:.2f} ± {value['std']:.2f}"
+        mean, std = value["mean"], value["std"]
+        deviation = "" if std is None else f" ± {std:.2f}"
+        return "-" if mean is None else f"{mean:.2f}{deviation}"
     if isinstance(value, list):
         return "  ".join(_cell(item) for item in value)
     return f"{value:.3f}" if isinstance(value, float) else "-" if value is None else str(value)

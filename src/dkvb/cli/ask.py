@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dkvb.cli._rows import Data, EncoderName, read_rows
+from dkvb.cli._rows import Data, EncoderName, check_same_encoder, read_rows, source_of
 from dkvb.cli._shared import Device, Quiet, available, clear_errors, note, short_warnings
 from dkvb.cli.embed import readable
 from dkvb.cli.model import AsJson, Where, read_model
@@ -43,7 +43,8 @@ def predict(
     with clear_errors(), short_warnings():
         found = read_model(model, device)
         classifier = found.classifier
-        rows = read_rows(data, encoder or found.encoder, labelled=False, device=available(device))
+        how: dict[str, Any] = {"like": found, "device": available(device)}
+        rows = read_rows(data, encoder, labelled=False, **how)
         labels = classifier.predict(rows.x)
         shares = classifier.predict_proba(rows.x) if hasattr(classifier, "predict_proba") else None
         novelty = classifier.novelty(rows.x) if hasattr(classifier, "novelty") else None
@@ -69,7 +70,7 @@ def inspect(
         found = read_model(model)
         facts = _facts(model, found)
         if data is not None and hasattr(found.classifier, "novelty"):
-            rows = read_rows(data, encoder or found.encoder, labelled=False, device="cpu")
+            rows = read_rows(data, encoder, labelled=False, like=found, device="cpu")
             facts["novelty_of_data"] = _quantiles(found.classifier.novelty(rows.x))
     if as_json:
         typer.echo(json.dumps(facts, indent=2, ensure_ascii=False))
@@ -123,9 +124,13 @@ def export(
             )
         classifier = found.classifier.prune() if prune else found.classifier
         if out.suffix == ".onnx":
-            report = _export_onnx(classifier, out, dtype, name if with_encoder else None)
+            module = _encoder_of(found, name) if with_encoder else None
+            report = _export_onnx(classifier, out, dtype, module)
         elif out.suffix == ".safetensors":
-            report = _export_file(classifier, out, dtype, data, name)
+            rows = None
+            if data is not None and dtype is not Dtype.float32:
+                rows = read_rows(data, encoder, labelled=True, like=found, device="cpu")
+            report = _export_file(classifier, out, dtype, rows)
         else:
             raise ValueError(f"OUT: expected a name in .onnx or .safetensors; got {out}")
     if as_json:
@@ -179,6 +184,7 @@ def _facts(path: Path, found: Any) -> dict[str, Any]:
         "classifier": type(classifier).__name__,
         "settings": {key: value for key, value in params.items() if _is_plain(value)},
         "encoder": found.encoder,
+        "encoder_fingerprint": found.encoder_fingerprint,
         "width": classifier.n_features_in_,
         "classes": len(classifier.classes_),
         "files": {file.name: file.stat().st_size for file in files},
@@ -222,6 +228,8 @@ def _show_facts(facts: dict[str, Any]) -> None:
         "files": ", ".join(f"{name} {readable(size)}" for name, size in facts["files"].items()),
         "operations": f"{facts['operations']}, {facts['in_journal']} of them in the journal",
     }
+    if facts["encoder_fingerprint"]:
+        lines["encoder"] += f", {facts['encoder_fingerprint'][:8]}"
     if "keys" in facts:
         k = facts["keys"]
         lines["keys"] = (
@@ -242,16 +250,22 @@ def _quantile_text(quantiles: dict[str, float]) -> str:
 
 
 # ---------------------------------------------------------------------------------------- exports
-def _export_onnx(classifier: Any, out: Path, dtype: Dtype, encoder: str | None) -> dict[str, Any]:
+def _encoder_of(found: Any, name: str) -> Any:
+    """The encoder of that name, if it is the one that made what the model learned."""
+    from dkvb.embedding import load_encoder
+
+    path = name.removeprefix("onnx:") if name.startswith("onnx:") else None
+    if path and found.encoder_fingerprint is None:
+        return path  # a file has a graph of its own already
+    encoder = load_encoder(name)
+    check_same_encoder("--with-encoder", source_of(name, encoder), found)
+    return path or encoder
+
+
+def _export_onnx(classifier: Any, out: Path, dtype: Dtype, encoder: Any) -> dict[str, Any]:
     from dkvb.export import export_onnx
 
-    module: Any = None
-    if encoder is not None:
-        from dkvb.embedding import load_encoder
-
-        is_file = encoder.startswith("onnx:")  # which has a graph of its own already
-        module = encoder.removeprefix("onnx:") if is_file else load_encoder(encoder)
-    report = export_onnx(classifier, out, encoder=module, dtype=str(dtype))
+    report = export_onnx(classifier, out, encoder=encoder, dtype=str(dtype))
     return {
         "path": str(out),
         "opset": report.opset,
@@ -262,26 +276,21 @@ def _export_onnx(classifier: Any, out: Path, dtype: Dtype, encoder: str | None) 
     }
 
 
-def _export_file(
-    classifier: Any, out: Path, dtype: Dtype, data: str | None, encoder: str | None
-) -> dict[str, Any]:
+def _export_file(classifier: Any, out: Path, dtype: Dtype, rows: Any) -> dict[str, Any]:
     rounded = dtype is not Dtype.float32
     classifier.save(out, **({"dtype": str(dtype)} if rounded else {}))
     report: dict[str, Any] = {"path": str(out), "file_bytes": out.stat().st_size}
     if rounded:
-        report["notes"] = _cost(classifier, out, data, encoder, report)
+        report["notes"] = _cost(classifier, out, rows, report)
     return report
 
 
-def _cost(
-    classifier: Any, out: Path, data: str | None, encoder: str | None, report: dict[str, Any]
-) -> list[str]:
+def _cost(classifier: Any, out: Path, rows: Any, report: dict[str, Any]) -> list[str]:
     """What rounding costs: in accuracy where there are rows to measure it on."""
     from dkvb.classifiers import load_classifier
 
-    if data is None:
+    if rows is None:
         return ["what rounding costs is not known: give --data with labelled rows to measure it"]
-    rows = read_rows(data, encoder, labelled=True, device="cpu")
     before, after = (clf.predict(rows.x) for clf in (classifier, load_classifier(out)))
     exact, rounded = (float((labels == rows.y).mean()) for labels in (before, after))
     changed = float((before != after).mean())

@@ -171,7 +171,7 @@ def embed(
                 raise
             target = out if out is None or to_file else out / _file_name(data, encoder, part)
             if target is not None:
-                _write(found, target)
+                _write(found, target, encoder)
             report = _report(found, target)
             reports.append(report)
             if not quiet and not as_json:
@@ -208,13 +208,18 @@ def _file_name(data: str, encoder: str, split: str | None) -> str:
     return "-".join(re.sub(r"[^\w.-]+", "-", part).strip("-") for part in parts) + ".npz"
 
 
-def _write(found: Embeddings, path: Path) -> None:
+def _write(found: Embeddings, path: Path, encoder: str) -> None:
+    from dkvb.embedding import encoder_fingerprint, lasting_name
     from dkvb.embeddings_file import write_embeddings
 
     path.parent.mkdir(parents=True, exist_ok=True)
     labels = {} if found.labels is None else {"y": found.labels}
     about = json.dumps(found.entry.about["identity"], sort_keys=True)
-    write_embeddings(path, found.parts(), **labels, items=found.items, about=about)
+    write_embeddings(
+        path, found.parts(), **labels, items=found.items, about=about,
+        encoder=lasting_name(encoder),  # not the cache's: a file may have moved since
+        encoder_fingerprint=encoder_fingerprint(found.entry.identity["encoder"]),
+    )  # fmt: skip
 
 
 def _report(found: Embeddings, out: Path | None) -> dict[str, Any]:

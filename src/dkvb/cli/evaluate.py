@@ -97,7 +97,8 @@ def evaluate(
                 "use the same names or numbers in both files"
             )
         key_rows = x if keys is None else read_embeddings(keys, "--keys", width=x.shape[1])
-        data = Data((x, y), test_rows, key_rows)
+        names = {"train": train.name, "test": test.name, "keys": (keys or train).name}
+        data = Data((x, y), test_rows, key_rows, names)
         comparison.rehearse(data)
         make_folder(out)
 

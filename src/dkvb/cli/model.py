@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dkvb.cli._rows import Data, EncoderName, read_rows
+from dkvb.cli._rows import Data, EncoderName, check_same_encoder, read_rows
 from dkvb.cli._shared import (
     Device,
     Quiet,
@@ -34,7 +34,8 @@ def fit(
     ] = "bottleneck:rule=counts",
     encoder: EncoderName = None,
     replace: Annotated[
-        bool, typer.Option("--replace", help="Allow to put it in another model's place.")
+        bool,
+        typer.Option("--replace", help="Allow another model's place, or a folder of other files."),
     ] = False,
     seed: Annotated[int, typer.Option(help="Seed of all that is random.")] = 0,
     device: Where = Device.cpu,
@@ -51,12 +52,18 @@ def fit(
         _check_free(model, replace)
         how: dict[str, Any] = {"device": place, "progress": show_progress(quiet)}
         rows = read_rows(data, encoder, labelled=True, **how)
-        unlabelled = None if keys is None else read_rows(keys, encoder, labelled=False, **how).x
+        unlabelled = None
+        if keys is not None:
+            how |= {"like": rows, "option": "--keys"}
+            unlabelled = read_rows(keys, encoder, labelled=False, **how).x
         made = make_classifier(
             spec.name, spec.settings, key_rows=unlabelled, seed=seed, device=place
         )
         made.fit(rows.x, rows.y)
-        with create(model, made, encoder=encoder, rows=len(rows.y), replace=replace) as folder:
+        with create(
+            model, made, encoder=rows.encoder, encoder_fingerprint=rows.encoder_fingerprint,
+            rows=len(rows.y), replace=replace,
+        ) as folder:  # fmt: skip
             _acknowledge("fit", len(rows.y), folder, as_json, quiet)
 
 
@@ -119,6 +126,9 @@ def merge(
             )
         found = [read_model(other, device) for other in others]
         with _opened(model, device) as folder:
+            known = next((m for m in (folder.model, *found) if m.encoder_fingerprint), None)
+            for other, one in zip(others, found, strict=True):
+                check_same_encoder(f"OTHER {other}", one, known)
             count = folder.merge(*(one.classifier for one in found))
             _acknowledge("merge", count, folder, as_json, quiet)
 
@@ -141,9 +151,9 @@ def _opened(model: Path, device: Device) -> Any:
 
 
 def _rows(folder: Any, data: str, encoder: str | None, quiet: bool) -> Any:
-    name = encoder or folder.model.encoder
     device = folder.classifier.get_params().get("device", "cpu")
-    return read_rows(data, name, labelled=True, device=device, progress=show_progress(quiet))
+    how: dict[str, Any] = {"device": device, "progress": show_progress(quiet)}
+    return read_rows(data, encoder, labelled=True, like=folder.model, **how)
 
 
 def _labels(classifier: Any, texts: list[str]) -> list[Any]:
@@ -157,12 +167,18 @@ def _labels(classifier: Any, texts: list[str]) -> list[Any]:
 
 
 def _check_free(model: Path, replace: bool) -> None:
-    from dkvb.model_folder.folder import SNAPSHOT
+    from dkvb.model_folder.folder import SNAPSHOT, strangers
 
     if (model / SNAPSHOT).exists() and not replace:
         raise ValueError(
             f"{model}: expected a new folder; there is a model; choose another name, let it "
             "learn more with dkvb learn, or put a new one in its place with --replace"
+        )
+    if not replace and (found := strangers(model)):
+        shown = ", ".join(found[:3]) + (", …" if len(found) > 3 else "")
+        raise ValueError(
+            f"{model}: expected a new or an empty folder; found {shown}, which no model has; "
+            "choose another name, or put the model beside that with --replace"
         )
 
 

@@ -6,8 +6,8 @@ A side wing: it knows nothing of the bottleneck, and gives rows that any classif
 from dkvb.embedding._packages import MissingPackageError
 from dkvb.embedding.cache import Cache
 from dkvb.embedding.datasets import Dataset, load_dataset
-from dkvb.embedding.encoder import CallableEncoder, Encoder
-from dkvb.embedding.registry import load_encoder
+from dkvb.embedding.encoder import CallableEncoder, Encoder, encoder_fingerprint
+from dkvb.embedding.registry import lasting_name, load_encoder
 from dkvb.embedding.run import Embeddings, UnreadableItemsError, embed
 from dkvb.embedding.transforms import ImageTransform, PixelNoise
 
@@ -22,6 +22,8 @@ __all__ = [
     "PixelNoise",
     "UnreadableItemsError",
     "embed",
+    "encoder_fingerprint",
+    "lasting_name",
     "load_dataset",
     "load_encoder",
 ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -135,6 +137,22 @@ class CallableEncoder:
         if not isinstance(rows, Tensor):
             rows = torch.from_numpy(np.asarray(rows, dtype=np.float32))
         return rows.detach().float().cpu()
+
+
+def encoder_fingerprint(identity: Identity) -> str:
+    """What tells an encoder from others of its name: a hash of its weights and settings.
+
+    Its precision is no part of it, since rows from a GPU and from a CPU go together.
+
+    >>> cpu, gpu = ({"weights": "a1", "precision": p} for p in ("float32", "float16"))
+    >>> encoder_fingerprint(cpu) == encoder_fingerprint(gpu)
+    True
+    >>> encoder_fingerprint(cpu) == encoder_fingerprint({"weights": "b2"})
+    False
+    """
+    settled = {name: value for name, value in identity.items() if name != "precision"}
+    canonical = json.dumps(settled, sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(canonical.encode()).hexdigest()
 
 
 def as_it_is(item: Any) -> Any:

@@ -82,6 +82,26 @@ def load_encoder(
     return encoder
 
 
+def lasting_name(name: str) -> str:
+    """The name by which `load_encoder` finds the same encoder from any working directory.
+
+    >>> lasting_name("resnet50")
+    'resnet50'
+    >>> lasting_name("onnx:models/mine.onnx") == f"onnx:{Path.cwd().resolve()}/models/mine.onnx"
+    True
+    """
+    family, _, rest = name.partition(":")
+    path = Path(rest)
+    if family == "sentence-transformers":
+        path = path.expanduser()
+        if not path.is_dir():  # a name that the library knows
+            return name
+    elif family != "onnx" or not rest:
+        return name
+    # The last link stays: its name may be all that tells what a blob in a store is.
+    return f"{family}:{path.parent.resolve() / path.name}"
+
+
 def listing() -> str:
     """Every name, and what to install for it.
 

@@ -26,28 +26,14 @@ from dkvb.bottleneck.regions import Regions
 from dkvb.bottleneck.values import flat_codes
 from dkvb.kernels import tally
 from dkvb.kernels.tally import COLUMNS
-from dkvb.learning import counting
+from dkvb.learning import counting, tallies
 from dkvb.learning.kept import code_hash, left_after
+from dkvb.learning.tallies import Tally, in_order, merged, of_books, settled
 
 PLACES = 1 << 23  # that are counted at a time
 DENSE_ELEMENTS = 1 << 25  # pairs or scores of a chunk of rows
-GROWTH = 4  # a list is merged into the one before it unless that one is this many times longer
 KEPT = 20  # one row in this many is kept
 FEW_ROWS = 64  # up to here, a search in several lists is quicker than merging them
-
-
-@dataclass(frozen=True, eq=False)
-class Tally:
-    """A sorted list of places (pair · COLUMNS + class) and the counts there."""
-
-    places: Tensor  # (E,) int64, ascending, distinct
-    counts: Tensor  # (E,) int32
-
-    def __len__(self) -> int:
-        return len(self.places)
-
-    def to(self, device: torch.device | str) -> Tally:
-        return Tally(self.places.to(device), self.counts.to(device))
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +58,7 @@ class CountState:
     @cached_property
     def whole(self) -> Tally:
         """All tallies as one: equal counts give equal bits."""
-        return reduce(_merged, reversed(self.tallies))  # short lists first
+        return reduce(merged, reversed(self.tallies))  # short lists first
 
     @cached_property
     def bounded(self) -> tally.Bounded:
@@ -136,7 +122,7 @@ def with_regions(state: CountState, regions: Regions) -> CountState:
     first = torch.arange(R, device=state.device)[:, None] * C * G
     region = first + pair // K * G + of_key[:, pair].long()  # (R, E)
     counts = state.whole.counts.expand(R, -1)
-    tally = _sorted((region * COLUMNS + column).flatten(), counts.flatten())
+    tally = in_order((region * COLUMNS + column).flatten(), counts.flatten())
     regional = grow(start(R * C, G, state.device), len(state.per_class))
     regional = replace(regional, tallies=(tally,), per_class=state.per_class, keeps=False)
     return replace(state, regions=regions, regional=regional)
@@ -187,10 +173,9 @@ def update(state: CountState, codes: Tensor, columns: Tensor, sign: int = 1) -> 
         if left is None:
             raise ValueError(NOT_LEARNED)
         kept_codes, kept_columns = state.kept_codes[left], state.kept_columns[left]
-    tallies = _settled((*_lists(state), change))
     return replace(
         state,
-        tallies=tallies,
+        tallies=settled((*_lists(state), change)),
         per_class=per_class,
         kept_codes=kept_codes,
         kept_columns=kept_columns,
@@ -216,7 +201,7 @@ def update_together(state: CountState, codes: Tensor, columns: Tensor) -> CountS
     kept = own.kept_codes if K > 1 << 16 else own.kept_codes.to(torch.uint16)  # half the bytes
     return replace(
         state,
-        tallies=_settled((*_lists(state), whole)),
+        tallies=settled((*_lists(state), whole)),
         per_class=state.per_class + distributed.sum_(own.per_class),
         kept_codes=torch.cat([state.kept_codes, *(k.int() for k in distributed.gather(kept))]),
         kept_columns=torch.cat([state.kept_columns, *distributed.gather(own.kept_columns)]),
@@ -243,7 +228,7 @@ def merge(first: CountState, second: CountState) -> CountState:
         second = with_regions(second, first.regions)
     return replace(
         first,
-        tallies=(_merged(first.whole, second.whole),),
+        tallies=(merged(first.whole, second.whole),),
         per_class=first.per_class + second.per_class,
         kept_codes=torch.cat([first.kept_codes, second.kept_codes]),
         kept_columns=torch.cat([first.kept_columns, second.kept_columns]),
@@ -268,7 +253,7 @@ def move_columns(state: CountState, target: Tensor) -> CountState:
     left = target[state.kept_columns] >= 0
     return replace(
         state,
-        tallies=(_sorted(places, whole.counts[kept]),),
+        tallies=(in_order(places, whole.counts[kept]),),
         per_class=per_class,
         kept_codes=state.kept_codes[left],
         kept_columns=target[state.kept_columns[left]],
@@ -289,7 +274,7 @@ def only_pairs(state: CountState, place: Tensor) -> CountState:
     return replace(
         state,
         n_pairs=new,
-        tallies=(_sorted(places[read], state.whole.counts[read]),),
+        tallies=(in_order(places[read], state.whole.counts[read]),),
         kept_codes=state.kept_codes[:0],
         kept_columns=state.kept_columns[:0],
         regions=state.regions and state.regions.of_pairs(place),
@@ -299,28 +284,16 @@ def only_pairs(state: CountState, place: Tensor) -> CountState:
 def codebook(state: CountState, book: int) -> CountState:
     """The counts of one codebook, and no rows kept."""
     empty = replace(start(1, state.n_pairs, state.device), smoothed_pairs=state.smoothed_pairs)
-    found = replace(empty, tallies=(_of_books(state, [book]),), per_class=state.per_class)
+    own = (of_books(_lists(state), [book], state.n_pairs),)
+    found = replace(empty, tallies=own, per_class=state.per_class)
     if state.regions is None or state.regional is None:
         return found
     regions = Regions(state.regions.of_key[:, [book]], state.regions.sizes[:, [book]])
     books = [cut * state.n_codebooks + book for cut in range(regions.n_cuts)]
     empty = start(regions.n_cuts, regions.n_regions, state.device)
-    tallies = (_of_books(state.regional, books),)
-    regional = replace(empty, tallies=tallies, per_class=state.per_class, keeps=False)
+    own = (of_books(_lists(state.regional), books, regions.n_regions),)
+    regional = replace(empty, tallies=own, per_class=state.per_class, keeps=False)
     return replace(found, regions=regions, regional=regional)
-
-
-def _of_books(state: CountState, books: list[int]) -> Tally:
-    """The counts of some codebooks, ascending, renumbered from 0."""
-    size, merged = state.n_pairs * COLUMNS, []
-    for one in _lists(state):
-        found = []
-        for number, book in enumerate(books):
-            ends = torch.tensor([book, book + 1], device=state.device) * size
-            first, last = torch.searchsorted(one.places, ends).tolist()
-            found.append((one.places[first:last] - (book - number) * size, one.counts[first:last]))
-        merged.append(Tally(*(torch.cat(parts) for parts in zip(*found, strict=True))))
-    return reduce(_merged, reversed(merged))
 
 
 def canonical(state: CountState) -> dict[str, Tensor]:
@@ -336,23 +309,11 @@ def canonical(state: CountState) -> dict[str, Tensor]:
 
 
 def read(state: CountState, codes: Tensor) -> NDArray[np.int64]:
-    """The counts that a few rows with codes (n, C) find: (n, C, Y).
-
-    In NumPy, since torch wakes its threads even for 200 numbers, and waiting for them can cost
-    more than the work.
-    """
-    Y = len(state.per_class)
+    """The counts that a few rows with codes (n, C) find: (n, C, Y)."""
     first = np.arange(state.n_codebooks) * state.n_pairs
     pairs = (codes.cpu().numpy().astype(np.int64) + first).ravel()  # (n·C,)
-    dense = np.zeros(len(pairs) * Y, dtype=np.int64)
-    for one in _lists(state):
-        places, counts = one.places.cpu().numpy(), one.counts.cpu().numpy()
-        low = np.searchsorted(places, pairs * COLUMNS)
-        length = np.searchsorted(places, (pairs + 1) * COLUMNS) - low
-        reader = np.repeat(np.arange(len(pairs)), length)  # (e,) which of the pairs
-        entry = np.arange(len(reader)) + (low - np.cumsum(length) + length)[reader]
-        dense[reader * Y + places[entry] % COLUMNS] += counts[entry]  # distinct in one list
-    return dense.reshape(*codes.shape, Y)
+    found = tallies.of_pairs(_lists(state), pairs, len(state.per_class))
+    return found.reshape(*codes.shape, -1)
 
 
 def votes(state: CountState, codes: Tensor) -> Tensor:
@@ -372,12 +333,7 @@ def read_apart(state: CountState, codes: Tensor) -> bool:
 
 def at(state: CountState, places: Tensor) -> Tensor:
     """The counts at places (...) of any shape, int64."""
-    found = torch.zeros_like(places)
-    for one in _lists(state):
-        if len(one):
-            at = torch.searchsorted(one.places, places.contiguous()).clamp(max=len(one) - 1)
-            found += torch.where(one.places[at] == places, one.counts[at], 0)
-    return found
+    return tallies.at(_lists(state), places)
 
 
 def _lists(state: CountState) -> tuple[Tally, ...]:
@@ -390,28 +346,3 @@ def _rows(codes: Tensor, rows: Tensor) -> Tensor:
     if codes.dtype == torch.uint16:
         return codes.view(torch.int16)[rows].int() & 0xFFFF
     return codes[rows].int()
-
-
-def _merged(first: Tally, second: Tally) -> Tally:
-    """One list with the sums of both, zeros dropped."""
-    if not len(first) or not len(second):
-        return second if len(second) else first
-    return Tally(*tally.join((first.places, first.counts), (second.places, second.counts)))
-
-
-def _sorted(places: Tensor, counts: Tensor) -> Tally:
-    """A list of places in any order, the same ones added."""
-    places, order = torch.sort(places)
-    if bool((places[1:] > places[:-1]).all()):  # nothing to add
-        return Tally(places, counts[order])
-    distinct, group = torch.unique_consecutive(places, return_inverse=True)
-    total = torch.zeros_like(distinct).index_add_(0, group, counts[order].long())
-    return Tally(distinct, total.to(torch.int32))
-
-
-def _settled(tallies: tuple[Tally, ...]) -> tuple[Tally, ...]:
-    """Merge from the end until every list is much longer than the next."""
-    *rest, last = tallies
-    while rest and len(rest[-1]) < GROWTH * len(last):
-        last = _merged(rest.pop(), last)
-    return (*rest, last)

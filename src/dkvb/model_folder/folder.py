@@ -1,6 +1,6 @@
 """The folder of a model: who may change it, and in which order its files change.
 
-    model.safetensors    the snapshot: the classifier, its encoder's name, its history
+    model.safetensors    the snapshot: the classifier, its encoder, its history
     keys-….safetensors   the keys, which no change of the classifier changes
     journal              what was learned since the snapshot
     lock                 held by the one process that changes the model
@@ -12,8 +12,10 @@ names the snapshot that it continues, and so is not read with another one in bet
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Self
@@ -30,6 +32,7 @@ from dkvb.model_folder.lock import FolderLock
 SNAPSHOT, JOURNAL, LOCK = "model.safetensors", "journal", "lock"
 MOST_BYTES = 1 << 24  # of a journal, unless the snapshot is larger
 MOST_SECONDS = 2.0  # that learning a journal again may take
+_KEYS = "keys-*.safetensors"
 _TRIES = 20
 
 
@@ -44,6 +47,7 @@ class Model:
     snapshot: str  # the digest of the snapshot
     journal_bytes: int | None  # that count; None where there is no journal of this snapshot
     replay_seconds: float
+    encoder_fingerprint: str | None = None  # of its weights and settings, if they are known
 
 
 def read_folder(path: str | Path, device: str = "cpu") -> Model:
@@ -79,6 +83,7 @@ def read_folder(path: str | Path, device: str = "cpu") -> Model:
         contents.digest,
         journal.length if journal and records else None,
         perf_counter() - start,
+        _fingerprint_from(own),
     )
 
 
@@ -87,18 +92,25 @@ def create(
     classifier: Saved,
     *,
     encoder: str | None = None,
+    encoder_fingerprint: str | None = None,
     rows: int | None = None,
     replace: bool = False,
 ) -> ModelFolder:
     """A folder for a classifier, open for changes; `replace` allows one in another's place.
 
-    `encoder` names what made the embeddings, `rows` says how many the classifier has learned.
+    `encoder` names what made the embeddings and `encoder_fingerprint` tells its weights from
+    others, `rows` says how many the classifier has learned.
     """
     path = Path(path)
     if path.exists() and not path.is_dir():
         raise ValueError(f"path: expected a folder, or a new name; got the file {path}")
     if not hasattr(classifier, "classes_"):
         raise ValueError("classifier: expected one that has learned something; got none; fit it")
+    if not replace and not (path / SNAPSHOT).exists() and (found := strangers(path)):
+        raise ValueError(
+            f"{path}: expected a new or an empty folder; found {', '.join(found[:3])}, which no "
+            "model has; choose another name, or put the model beside that with replace=True"
+        )
     path.mkdir(parents=True, exist_ok=True)
     lock = FolderLock(path / LOCK)
     lock.acquire()
@@ -107,7 +119,7 @@ def create(
             raise ValueError(
                 f"{path}: expected a new name, or leave to replace the model there; found one"
             )
-        model = Model(classifier, encoder, (), 0, "", None, 0.0)
+        model = Model(classifier, encoder, (), 0, "", None, 0.0, encoder_fingerprint)
         folder = ModelFolder(path, lock, model)
         folder._write(classifier, entry("fit", _rows_of(classifier) if rows is None else rows))
         atomic.sync_folder(path.resolve().parent)
@@ -115,6 +127,20 @@ def create(
     except BaseException:
         lock.release()
         raise
+
+
+def strangers(path: Path) -> list[str]:
+    """Names in a folder that are no model's, sorted; hidden ones do not count.
+
+    What a process that was killed while it made a model left behind is a model's.
+    """
+    names = sorted(found.name for found in path.iterdir()) if path.is_dir() else []
+    own = (SNAPSHOT, JOURNAL, LOCK)
+    return [
+        name
+        for name in names
+        if name not in own and not fnmatchcase(name, _KEYS) and not name.startswith(".")
+    ]
 
 
 def open_folder(path: str | Path, device: str = "cpu") -> ModelFolder:
@@ -165,9 +191,12 @@ class ModelFolder:
             self._reread()
             raise
         seconds = model.replay_seconds + perf_counter() - start
-        history = (*model.history, one)
-        self._model = Model(
-            classifier, model.encoder, history, model.pending + 1, model.snapshot, length, seconds
+        self._model = dataclasses.replace(
+            model,
+            history=(*model.history, one),
+            pending=model.pending + 1,
+            journal_bytes=length,
+            replay_seconds=seconds,
         )
         if length > max(MOST_BYTES, self._size()) or seconds > MOST_SECONDS:
             try:
@@ -237,22 +266,35 @@ class ModelFolder:
             state = classifier._file_state(self.path, keys)
         else:
             state = classifier._file_state()
-        facts = {"history": [entry_facts(e) for e in history], "encoder": model.encoder}
+        facts = {
+            "history": [entry_facts(e) for e in history],
+            "encoder": model.encoder,
+            "encoder_fingerprint": model.encoder_fingerprint,
+        }
         digest = files.write(
             self.path / SNAPSHOT, "estimator", state.with_part("folder", State(facts=facts))
         )
-        self._model = Model(classifier, model.encoder, history, 0, digest, None, 0.0)
+        self._model = Model(
+            classifier, model.encoder, history, 0, digest, None, 0.0, model.encoder_fingerprint
+        )
         self._clean(keys)
 
     def _clean(self, keys: Path | None) -> None:
         """Remove the journal, keys no longer in use, and what killed processes left behind."""
         _remove([self.path / JOURNAL])
         _remove(self.path.glob(f".*{atomic.UNFINISHED}"))
-        _remove(other for other in self.path.glob("keys-*.safetensors") if other != keys)
+        _remove(other for other in self.path.glob(_KEYS) if other != keys)
         atomic.sync_folder(self.path)
 
     def _size(self) -> int:
         return (self.path / SNAPSHOT).stat().st_size
+
+
+def _fingerprint_from(own: State) -> str | None:
+    if "encoder_fingerprint" not in own.facts:  # format 1 knew none
+        return None
+    fingerprint: str | None = own.fact("encoder_fingerprint", (str, type(None)))
+    return fingerprint
 
 
 def _remove(paths: Iterable[Path]) -> None:

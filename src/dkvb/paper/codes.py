@@ -5,7 +5,7 @@
 The paper, ResNet50: keys cover the key-initialisation set and, more sparsely, the target; most
 pairs are fetched 10,000 to 150,000 times over 2,000 epochs, and about 28 % never. Both ways of
 expiring keys are measured: ours (`ema`) and that of the paper's own code (`ema-reference`).
-The map needs umap-learn, and is drawn by PCA without it.
+The map needs umap-learn (`dkvb[maps]`), and is drawn by PCA without it.
 """
 
 from __future__ import annotations

@@ -81,5 +81,5 @@ def draw(records: Sequence[RunRecord], path: Path, title: str) -> Path:
     bars = {encoder: {"ours": metric(records, "relative_difference", 100)}}
     known = beside("values", "bottleneck", encoder, {"mean": None})
     if known:
-        bars[encoder]["paper"] = {"mean": known["paper"], "std": 0.0}
+        bars[encoder]["paper"] = {"mean": known["paper"], "std": None}
     return draw_bars(bars, path, title, "relative difference (%)")

@@ -209,14 +209,12 @@ def _table(group: Group) -> Table:
         short, comma, data = name.rpartition(", ") if group.experiment == "field" else ("", "", "")
         parts.setdefault(data, {})[short if comma else name] = _columns(row)
     headings = list(dict.fromkeys(h for own in parts.values() for row in own.values() for h in row))
-    cells, seeds = {}, len({record.seed for record in group.records})
+    cells = {}
     for data, own in parts.items():
         names = list(own)
         if group.experiment == "field":
             names.sort(key=lambda name: -(own[name]["final accuracy"]["mean"] or 0))
-        cells[data] = [
-            [name, *(shown(own[name].get(h), seeds) for h in headings)] for name in names
-        ]
+        cells[data] = [[name, *(shown(own[name].get(h)) for h in headings)] for name in names]
     return Table(headings, cells)
 
 

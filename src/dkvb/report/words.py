@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 
-def shown(value: Any, seeds: int = 2) -> str:
-    """A cell of a table; mean ± standard deviation where it is over several seeds.
+def shown(value: Any) -> str:
+    """A cell of a table; mean ± standard deviation where there is one.
 
-    >>> shown({"mean": 81.523, "std": 0.2}), shown({"mean": 0.0312, "std": 0.0}, seeds=1)
+    >>> shown({"mean": 81.523, "std": 0.2}), shown({"mean": 0.0312, "std": None})
     ('81.52 ± 0.20', '0.031')
     >>> shown(81.5), shown(12345.6), shown(None)
     ('81.5', '12,346', '–')
@@ -19,7 +19,7 @@ def shown(value: Any, seeds: int = 2) -> str:
         if mean is None:
             return "–"
         digits = 0 if abs(mean) >= 10_000 else 2 if abs(mean) >= 0.1 or mean == 0 else _few(mean)
-        spread = f" ± {std:,.{digits}f}" if seeds > 1 else ""
+        spread = f" ± {std:,.{digits}f}" if std is not None else ""
         return f"{mean:,.{digits}f}{spread}"
     if isinstance(value, float):
         return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.4g}"

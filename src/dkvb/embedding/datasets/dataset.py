@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 from dkvb import _validate
 
@@ -86,7 +86,10 @@ def image_files(
 
 def decode_image(content: bytes) -> Image.Image:
     """A picture from the bytes of its file, in full: a cut file raises here."""
-    image = Image.open(io.BytesIO(content))
+    try:
+        image = Image.open(io.BytesIO(content))
+    except UnidentifiedImageError:  # whose text names the buffer; who asked knows the file's name
+        raise UnidentifiedImageError("the file is no image of a known format") from None
     image.load()
     return image
 

@@ -7,6 +7,7 @@ those few again with `decide`, in float64, so that codes are canonical.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -83,19 +84,41 @@ def search(
 
 
 def refine(
-    index: KeyIndex, keys: Tensor, heads: Tensor, books: Tensor, error: Tensor
+    index: KeyIndex, keys: Tensor, heads: Tensor, books: Tensor, error: Tensor, elements: int
 ) -> tuple[Tensor, Tensor]:
     """The nearest key in float64, for one codebook a row: codes (r,) int32, and where `decide` must
-    say the same (r,). heads (r, d) float64, books (r,), error (r,); all keys (C, K, d)."""
+    say the same (r,). heads (r, d) float64, books (r,), error (r,); all keys (C, K, d). No more
+    than about so many `elements` are made at a time."""
     scale, reach = index.scale[books], index.reach[books]
+    lowest = heads.new_empty((len(heads), min(2, keys.shape[1])))
+    codes = torch.empty(len(heads), dtype=torch.int32, device=heads.device)
     # h·k of scaled numbers, with both scales on the head, which is small.
-    products = torch.bmm(keys[books].double(), (heads * scale[:, None] ** 2)[:, :, None])
-    scores = index.bias[books] - products[:, :, 0]  # (r, K)
-    lowest, order = scores.topk(min(2, scores.shape[1]), dim=1, largest=False)
+    for rows, products in _products(keys, heads * scale[:, None] ** 2, books, elements):
+        scores = index.bias[books[rows]] - products  # (s, K)
+        lowest[rows], order = scores.topk(lowest.shape[1], dim=1, largest=False)
+        codes[rows] = order[:, 0].to(torch.int32)
     norm = heads.norm(dim=1) * scale
     slack = _tolerance(index.key_dim, norm, reach, scale * error, DOUBLE_ROUNDOFF)
     sure = (lowest[:, -1] - lowest[:, 0] > slack) & lowest[:, 0].isfinite()
-    return order[:, 0].to(torch.int32), sure | (scores.shape[1] == 1)
+    return codes, sure | (keys.shape[1] == 1)
+
+
+def _products(
+    keys: Tensor, heads: Tensor, books: Tensor, elements: int
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """h·k with every key of a row's codebook, some rows at a time: rows (s,), products (s, K)."""
+    if keys.is_cuda:  # few large operations
+        for rows in torch.arange(len(heads), device=keys.device).split(
+            max(1, elements // keys[0].numel())
+        ):
+            yield rows, torch.bmm(keys[books[rows]].double(), heads[rows][:, :, None])[:, :, 0]
+        return
+    order = torch.argsort(books)  # codebook by codebook, so that no key is copied for each row
+    present, counts = torch.unique_consecutive(books[order], return_counts=True)
+    for book, own in zip(present.tolist(), order.split(counts.tolist()), strict=True):
+        of_book = keys[book].double().T
+        for rows in own.split(max(1, elements // keys.shape[1])):
+            yield rows, heads[rows] @ of_book
 
 
 def _tolerance(
