@@ -6,7 +6,8 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -22,6 +23,22 @@ POOLINGS = ("mean", "map")
 PRECISIONS = ("auto", "float32", "float16")
 
 Identity = Mapping[str, Any]
+
+
+class Wanted(NamedTuple):
+    """Which encoder somebody wants, with which weights, read at which place, computed where."""
+
+    name: str
+    weights: str | Path | None = None  # a local file; None: what its library has
+    layer: str = "last"
+    pooling: str = "mean"
+    device: torch.device | str = "cpu"
+    precision: str = "auto"
+
+    @property
+    def read_at(self) -> dict[str, str]:
+        """What of this decides the numbers, besides weights."""
+        return {"name": self.name, "layer": self.layer, "pooling": self.pooling}
 
 
 class Encoder(Protocol):

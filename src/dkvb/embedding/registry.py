@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 
 from dkvb import _validate
-from dkvb.embedding.encoder import LAYERS, POOLINGS, Encoder
+from dkvb.embedding.encoder import LAYERS, POOLINGS, Encoder, Wanted
 
 DEFAULT = "efficientnet_lite0"
 
@@ -76,9 +76,7 @@ def load_encoder(
     _validate.one_of("layer", layer, LAYERS)
     _validate.one_of("pooling", pooling, POOLINGS)
     build = import_module(f"dkvb.embedding.zoo.{recipe.module}").build
-    encoder: Encoder = build(
-        name, weights=weights, layer=layer, pooling=pooling, device=device, precision=precision
-    )
+    encoder: Encoder = build(Wanted(name, weights, layer, pooling, device, precision))
     return encoder
 
 

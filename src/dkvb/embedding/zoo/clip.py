@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import torch
-
 from dkvb.embedding._packages import require
-from dkvb.embedding.encoder import ModuleEncoder
+from dkvb.embedding.encoder import ModuleEncoder, Wanted
 from dkvb.embedding.transforms import ImageTransform
 from dkvb.embedding.weights import download, load_into, read_state
 
@@ -18,16 +14,9 @@ _TEXT = (
 )  # fmt: skip
 
 
-def build(
-    name: str,
-    *,
-    weights: str | Path | None,
-    layer: str,
-    pooling: str,
-    device: torch.device | str,
-    precision: str,
-) -> ModuleEncoder:
+def build(wanted: Wanted) -> ModuleEncoder:
     """CLIP ViT-B/32: the projected image embedding, not normalised."""
+    name, weights, layer, pooling = wanted[:4]
     if (layer, pooling) != ("last", "mean"):
         raise ValueError(
             f"layer, pooling: expected last and mean for {name}; got {layer} and {pooling}"
@@ -45,6 +34,6 @@ def build(
         model.visual,
         ImageTransform(224, 224, mean=library.OPENAI_DATASET_MEAN, std=library.OPENAI_DATASET_STD),
         identity={"name": name},
-        device=device,
-        precision=precision,
+        device=wanted.device,
+        precision=wanted.precision,
     )

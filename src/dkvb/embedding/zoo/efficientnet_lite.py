@@ -6,11 +6,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from dkvb.embedding._packages import require
-from dkvb.embedding.encoder import ModuleEncoder, pooled
+from dkvb.embedding.encoder import ModuleEncoder, Wanted, pooled
 from dkvb.embedding.transforms import ImageTransform
 from dkvb.embedding.weights import load_into, read_state
 
@@ -18,16 +17,9 @@ _SIZES = {"efficientnet_lite0": 224, "efficientnet_lite1": 240, "efficientnet_li
 _EXTRA = "efficientnet-lite"
 
 
-def build(
-    name: str,
-    *,
-    weights: str | Path | None,
-    layer: str,
-    pooling: str,
-    device: torch.device | str,
-    precision: str,
-) -> ModuleEncoder:
+def build(wanted: Wanted) -> ModuleEncoder:
     """EfficientNet-Lite `name`; the published scaling, (x − 127) / 128 on bytes."""
+    name, weights, layer, pooling = wanted[:4]
     library = require("efficientnet_lite_pytorch", _EXTRA, f"encoder {name}")
     network = library.EfficientNet.from_name(name.replace("_", "-"))
     load_into(network, read_state(weights or _packaged_weights(name)), name, unused=("_fc.",))
@@ -37,9 +29,9 @@ def build(
         network,
         partial(_features, network, layer, pooling),
         ImageTransform(size, size + 32, mean=(127 / 255,) * 3, std=(128 / 255,) * 3),
-        identity={"name": name, "layer": layer, "pooling": pooling},
-        device=device,
-        precision=precision,
+        identity=wanted.read_at,
+        device=wanted.device,
+        precision=wanted.precision,
     )
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from dkvb.embedding._packages import require
-from dkvb.embedding.encoder import Identity, pooled
+from dkvb.embedding.encoder import Identity, Wanted, pooled
 from dkvb.embedding.transforms import ImageTransform
 
 
@@ -67,22 +67,15 @@ class OnnxEncoder:
         return pooled(torch.cat(parts), self.pooling).float()
 
 
-def build(
-    name: str,
-    *,
-    weights: str | Path | None,
-    layer: str,
-    pooling: str,
-    device: torch.device | str,
-    precision: str,
-) -> OnnxEncoder:
+def build(wanted: Wanted) -> OnnxEncoder:
     """The ONNX file after the colon."""
+    name, weights, layer, pooling = wanted[:4]
     if weights is not None or layer != "last":
         raise ValueError(
             f"weights, layer: expected neither for {name}, which holds its own; "
             f"got {weights} and {layer}"
         )
-    return OnnxEncoder(name.partition(":")[2], pooling=pooling, device=device)
+    return OnnxEncoder(name.partition(":")[2], pooling=pooling, device=wanted.device)
 
 
 def _hash(path: Path) -> str:

@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import torch
 
-from dkvb.embedding.encoder import CallableEncoder
+from dkvb.embedding.encoder import CallableEncoder, Wanted
 
 _WIDTH = 256
 
 
-def build(
-    name: str,
-    *,
-    weights: str | Path | None,
-    layer: str,
-    pooling: str,
-    device: torch.device | str,
-    precision: str,
-) -> CallableEncoder:
+def build(wanted: Wanted) -> CallableEncoder:
     """An encoder that passes prepared rows through."""
-    if weights is not None:
-        raise ValueError(f"weights: expected none for {name}, which reads prepared rows")
+    if wanted.weights is not None:
+        raise ValueError(f"weights: expected none for {wanted.name}, which reads prepared rows")
     return CallableEncoder(
         lambda rows: torch.stack(list(rows)),  # (n, 256)
-        name=name,
+        name=wanted.name,
         dimension=_WIDTH,
         takes="vector",
         fingerprint="rows as they are",

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from dkvb.embedding._packages import require
-from dkvb.embedding.encoder import ModuleEncoder, pooled
+from dkvb.embedding.encoder import ModuleEncoder, Wanted, pooled
 from dkvb.embedding.transforms import ImageTransform
 from dkvb.embedding.weights import download, load_into, read_state
 
@@ -22,16 +22,9 @@ _URLS = {
 _HEADS = ("fc.", "projection_head.", "prototypes.")
 
 
-def build(
-    name: str,
-    *,
-    weights: str | Path | None,
-    layer: str,
-    pooling: str,
-    device: torch.device | str,
-    precision: str,
-) -> ModuleEncoder:
+def build(wanted: Wanted) -> ModuleEncoder:
     """The ResNet50 called `name`, with torchvision's or the authors' weights."""
+    name, weights, layer, pooling = wanted[:4]
     models = require("torchvision.models", "torchvision", f"encoder {name}")
     network = _wide_resnet50(models, 2) if name == "swav_resnet50w2" else models.resnet50()
     load_into(network, read_state(weights) if weights else _published(name, models), name, _HEADS)
@@ -45,9 +38,9 @@ def build(
         ImageTransform(
             224, 232 if supervised else 256, "bicubic" if name.startswith("dino") else "bilinear"
         ),
-        identity={"name": name, "layer": layer, "pooling": pooling},
-        device=device,
-        precision=precision,
+        identity=wanted.read_at,
+        device=wanted.device,
+        precision=wanted.precision,
     )
 
 

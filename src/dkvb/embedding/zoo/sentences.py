@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from dkvb.embedding._packages import require
-from dkvb.embedding.encoder import Identity, arithmetic, as_it_is, resolve_precision
+from dkvb.embedding.encoder import Identity, Wanted, arithmetic, as_it_is, resolve_precision
 from dkvb.embedding.weights import download, fingerprint
 
 
@@ -45,16 +45,9 @@ class SentenceEncoder:
         return rows.float().cpu()
 
 
-def build(
-    name: str,
-    *,
-    weights: str | Path | None,
-    layer: str,
-    pooling: str,
-    device: torch.device | str,
-    precision: str,
-) -> SentenceEncoder:
+def build(wanted: Wanted) -> SentenceEncoder:
     """The model after the colon: a local folder, or a name that the library can download."""
+    name, weights, layer, pooling = wanted[:4]
     where = name.partition(":")[2]
     if weights is not None:
         raise ValueError(
@@ -70,14 +63,14 @@ def build(
     require("transformers.utils.logging", "text", f"encoder {name}").disable_progress_bar()
     local = Path(where).expanduser()
     is_folder = local.is_dir()
-    place = torch.device(device)
+    place = torch.device(wanted.device)
     model = download(
         lambda: library.SentenceTransformer(
             str(local) if is_folder else where, device=str(place), local_files_only=is_folder
         ),
         name,
     )
-    return SentenceEncoder(name, model, place, precision)
+    return SentenceEncoder(name, model, place, wanted.precision)
 
 
 def _tokenizer(model: Any) -> str:

@@ -4,28 +4,19 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from dkvb.embedding._packages import require
-from dkvb.embedding.encoder import ModuleEncoder, pooled
+from dkvb.embedding.encoder import ModuleEncoder, Wanted, pooled
 from dkvb.embedding.transforms import ImageTransform
 from dkvb.embedding.weights import download, load_into, read_state
 
 
-def build(
-    name: str,
-    *,
-    weights: str | Path | None,
-    layer: str,
-    pooling: str,
-    device: torch.device | str,
-    precision: str,
-) -> ModuleEncoder:
+def build(wanted: Wanted) -> ModuleEncoder:
     """The timm model after the colon; "last" is what its classifier would see."""
+    name, weights, layer, pooling = wanted[:4]
     library = require("timm", "timm", f"encoder {name}")
     model_name = name.partition(":")[2]
     if not model_name.startswith("hf") and not library.is_model(model_name):
@@ -46,9 +37,9 @@ def build(
         model,
         partial(_features, model, _index(model, layer, name), pooling),
         _transform(library.data.resolve_model_data_config(model)),
-        identity={"name": name, "layer": layer, "pooling": pooling},
-        device=device,
-        precision=precision,
+        identity=wanted.read_at,
+        device=wanted.device,
+        precision=wanted.precision,
     )
 
 
