@@ -108,3 +108,9 @@ def test_a_fingerprint_sees_rows_labels_and_shape(rng):
             fingerprint(x, y + 1), fingerprint(x.astype(np.float32))}  # fmt: skip
     assert len(seen) == 6
     assert fingerprint(x.copy(), y.copy()) == fingerprint(x, y)
+    large = np.zeros((9000, 2), dtype=np.float16)
+    for row in (0, 4095, 4096, 5001, 8999):  # a single number counts, wherever it stands
+        changed = large.copy()
+        changed[row, 1] = 1
+        seen |= {fingerprint(changed)}
+    assert len(seen | {fingerprint(large)}) == 12

@@ -34,7 +34,7 @@ def test_numbers_in_a_range():
     for wrong in (-0.1, 1.1, float("nan"), float("inf"), True, "0.5", None):
         with pytest.raises(ValueError, match=r"^decay: expected a number in \[0, 1\]; got "):
             _validate.real("decay", wrong, low=0, high=1)
-    with pytest.raises(ValueError, match=r"in \(0, inf\]; got 0"):
+    with pytest.raises(ValueError, match=r"in \(0, inf\); got 0"):
         _validate.real("temperature", 0, low=0, low_open=True)
     with pytest.raises(ValueError, match="got inf"):
         _validate.real("temperature", float("inf"))

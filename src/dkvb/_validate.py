@@ -47,8 +47,10 @@ def real(
     )
     inside = low <= number <= high and not (low_open and number == low)
     if not inside or not np.isfinite(number):
-        bracket = "(" if low_open else "["
-        raise ValueError(f"{name}: expected a number in {bracket}{low:g}, {high:g}]; got {value!r}")
+        bracket, end = "(" if low_open else "[", ")" if high == float("inf") else "]"
+        raise ValueError(
+            f"{name}: expected a number in {bracket}{low:g}, {high:g}{end}; got {value!r}"
+        )
     return float(value)
 
 

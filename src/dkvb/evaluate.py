@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 from tqdm import tqdm
 
-from dkvb import __version__, _validate, metrics
+from dkvb import __version__, _validate, distributed, metrics
 from dkvb.analysis.memory import pickled_bytes
 from dkvb.records import Evaluation, Number, RunRecord
 from dkvb.share import Share
@@ -249,6 +249,8 @@ def _sizes_of_keys(classifier: Any) -> dict[str, Any]:
         return {}
     keys = classifier.generations_[-1]
     sizes = {name: getattr(keys, name) for name in ("n_codebooks", "n_pairs", "key_dim")}
+    if not getattr(classifier, "splits_rows", True):  # processes hold some codebooks each
+        sizes["n_codebooks"] = distributed.total(keys.n_codebooks)
     method = {name: keys.settings.get(name) for name in ("method", "epochs", "conditioning")}
     report = {"distinct": _plain(keys.report.distinct), "used": _plain(keys.report.used)}
     return {"keys": {**sizes, **method, **report, "fingerprint": keys.fingerprint}}

@@ -140,11 +140,13 @@ def finish(
     path: Path,
     *,
     known: Mapping[str, RunRecord] | None = None,
+    about: Mapping[str, Any] | None = None,
     progress: bool = False,
     say: Callable[[str], None] = lambda text: None,
 ) -> list[RunRecord]:
     """A record for every cell, in the order of the jobs: from the file at `path`, where it has one,
-    else from `known` (identity → record, of other files), else by running it.
+    else from `known` (identity → record, of other files), else by running it. The configuration of
+    what is run says `about`, too.
 
     Each new record is on disk before the next run begins, so that a killed run loses the cell in
     flight and nothing else. `say` is told what the file held.
@@ -169,7 +171,8 @@ def finish(
                 continue
             bar.set_description(left[0].classifier)
             for cell, record in job.run(left, progress):
-                done[cell.identity] = replace(record, cell=cell.identity)
+                config = {**record.config, **(about or {})}
+                done[cell.identity] = replace(record, cell=cell.identity, config=config)
                 append_record(path, done[cell.identity])
                 bar.update()
     return [replace(done[cell.identity], classifier=cell.classifier) for cell in wanted]

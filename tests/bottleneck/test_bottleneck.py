@@ -277,7 +277,7 @@ def test_on_a_cuda_device(gradient, keys, X, y):
         ({"value_start": "one"}, "value_start: expected one of"),
         ({"pool": "during"}, "pool: expected one of 'before', 'after'"),
         ({"gradient": "soft"}, "gradient: expected one of 'values', 'straight-through', 'gumbel'"),
-        ({"temperature": 0.0}, r"temperature: expected a number in \(0, inf\]"),
+        ({"temperature": 0.0}, r"temperature: expected a number in \(0, inf\)"),
     ],
 )
 def test_bad_settings(settings, message, keys):

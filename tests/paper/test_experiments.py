@@ -155,6 +155,18 @@ def test_bad_changes_are_refused(name, text, message):
 def test_redrawing_needs_records(tmp_path):
     with pytest.raises(ValueError, match=r"--out .*: expected a folder with records.jsonl"):
         _experiment.redraw("pairs", tmp_path)
+    (tmp_path / "records.jsonl").touch()
+    with pytest.raises(ValueError, match=r"--out .*: expected a folder with records.jsonl"):
+        _experiment.redraw("pairs", tmp_path)
+
+
+def test_a_folder_holds_one_experiment(folders):
+    run("fly", folders / "fly")
+    with pytest.raises(ValueError, match=r"expected a folder of pairs; got one of fly"):
+        _experiment.redraw("pairs", folders / "fly")
+    (folders / "fly" / "summary.json").unlink()
+    with pytest.raises(ValueError, match=r"expected records of pairs; got those of another"):
+        _experiment.redraw("pairs", folders / "fly")
 
 
 def test_seeds_are_part_of_the_setup():

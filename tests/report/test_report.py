@@ -68,6 +68,10 @@ def rewritten(source, folder, **about):
         for place in (config, config.get("params", {})):
             if "epochs" in place:
                 place["epochs"] = about.get("epochs", 2000)
+        if "changes" in about:
+            config["changes"] = about["changes"]
+        elif "epochs" in about:  # as records were before they said what was changed
+            del config["changes"]
         append_record(folder / "records.jsonl", replace(record, config=config))
     return folder
 
@@ -247,6 +251,7 @@ def test_kinds(runs, tmp_path):
     assert kind("cifar10", epochs=100) == "changed"
     assert kind("values", epochs=100) == "changed"
     assert kind("codes", epochs=100) == "full"  # keys know no epochs of learning
+    assert kind("codes", changes={"n_pairs": "8"}) == "changed"
     assert kind("cifar10", encoder="synthetic") == "synthetic"
     assert kind("cifar10", encoder=Bundled.encoder) == "quick"
     records = read_records(runs / "toy" / "records.jsonl").records
@@ -254,6 +259,21 @@ def test_kinds(runs, tmp_path):
     for name, config in (("full", toy.PAPER), ("quick", toy.QUICK)):
         told = [replace(record, config=record.config | vars(config)) for record in records]
         assert kind_of("toy", told) == name
+
+
+def test_other_settings_are_no_further_seeds(runs, tmp_path):
+    rewritten(runs / "values", tmp_path / "values")
+    rewritten(runs / "values", tmp_path / "values", changes={"n_pairs": "8"})
+    full, changed = collect(tmp_path).of("values")
+    assert (full.kind, full.encoder) == ("full", "resnet50")
+    assert (changed.kind, changed.encoder) == ("changed", "resnet50 (n_pairs=8)")
+    assert len(full.records) == len(changed.records)
+    said = []
+    _experiment.redraw("values", tmp_path / "values", said.append)
+    assert said == [
+        f"{tmp_path / 'values' / 'records.jsonl'}: "
+        f"left out {len(changed.records)} of other settings"
+    ]
 
 
 def test_one_folder_alone_and_runs_found_twice(runs, tmp_path):

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from dkvb.cli._rows import Source, check_same_encoder
 from dkvb.cli._shared import (
     AsJson,
     Device,
@@ -77,7 +78,7 @@ def evaluate(
     """
     with clear_errors():
         from dkvb.comparison import Comparison, Data, parse_spec
-        from dkvb.embeddings_file import read_embeddings, read_labelled
+        from dkvb.embeddings_file import read_embeddings, read_encoder, read_labelled
 
         comparison = Comparison(
             classifiers=tuple(parse_spec(text) for text in classifier),
@@ -89,6 +90,11 @@ def evaluate(
             at_end=at_end,
             device=available(device),
         )
+        source = Source(*read_encoder(train, "--train"))
+        for option, path in (("--test", test), ("--keys", keys)):
+            if path is not None:
+                own = Source(*read_encoder(path, option))
+                check_same_encoder(f"{option} {path}", own, source)
         x, y = read_labelled(train, "--train")
         test_rows = read_labelled(test, "--test", width=x.shape[1], like=y)
         if not set(test_rows[1].tolist()) & set(y.tolist()):
@@ -118,7 +124,7 @@ def evaluate(
     summary = summarise(records)
     (out / "summary.json").write_text(json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
     picture = _draw_curves(records, out / "accuracy.png")
-    if not quiet:
+    if as_json or not quiet:
         seed_word = f"{len(comparison.seeds)} seed{'s' * (len(comparison.seeds) > 1)}"
         show(
             summary, as_json, f"{', '.join(comparison.orders)}, {seed_word}: mean ± std, in percent"

@@ -34,6 +34,8 @@ def report(
         path = out or folder / "report.html"
         if path.is_dir():
             raise ValueError(f"--out: expected a file; got the folder {path}")
+        if path.suffix not in (".html", ".md"):
+            raise ValueError(f"--out: expected a name that ends in .html or .md; got {path}")
         page = build(folder)
         path.parent.mkdir(parents=True, exist_ok=True)
         as_text = path.suffix == ".md"
@@ -49,5 +51,7 @@ def report(
     marks = [judgement.mark for judgement in page.judgements]
     counts = ", ".join(f"{marks.count(m)} {m}" for m in ("✓", "✗", "not measured"))
     here = len({group.experiment for group in page.collection.groups})
-    typer.echo(f"{here} experiments, statements of the paper: {counts}")
+    kinds = {group.kind for group in page.collection.groups}
+    small = "" if "full" in kinds else f" (by {', '.join(sorted(kinds))} runs, not the paper's)"
+    typer.echo(f"{here} experiments, statements of the paper: {counts}{small}")
     typer.echo(f"page: {path}")

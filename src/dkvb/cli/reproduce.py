@@ -88,24 +88,31 @@ def reproduce(
     for name, folder in folders.items():
         with clear_errors(), short_warnings():
             if redraw:
-                summary = experiment.redraw(name, folder)
+                if change or seeds:
+                    raise ValueError(
+                        "--redraw: expected neither --set nor --seeds, since nothing is run; "
+                        "leave them out"
+                    )
+                summary = experiment.redraw(name, folder, silence if quiet else note)
             else:
                 config = experiment.configured(name, quick, changes)
                 setup = experiment.Setup(source, wanted_seeds, config, where)
                 jobs = module_of(name).jobs(setup)
+                experiment.check_own(name, folder)
                 make_folder(folder)
         if not redraw:
-            with short_warnings(), one_thread() if quick else nullcontext():
+            with clear_errors(), short_warnings(), one_thread() if quick else nullcontext():
                 summary, records = experiment.run(
                     name,
                     jobs,
                     folder,
+                    changes=changes,
                     known=known,
                     progress=show_progress(quiet),
                     say=silence if quiet else note,
                 )
             known |= {record.cell: record for record in records}
-        if not quiet:
+        if as_json or not quiet:
             _print(summary, folder, as_json)
 
 
@@ -114,7 +121,11 @@ def _changes(texts: list[str]) -> dict[str, str]:
     for text, (field, equals, value) in zip(texts, parts, strict=True):
         if not (field and equals and value):
             raise ValueError(f"--set: expected FIELD=VALUE; got {text!r}")
-    return {field.strip(): value.strip() for field, _, value in parts}
+    fields = [field.strip() for field, _, _ in parts]
+    twice = next((field for field in fields if fields.count(field) > 1), None)
+    if twice is not None:
+        raise ValueError(f"--set {twice}: expected once; got it {fields.count(twice)} times")
+    return dict(zip(fields, (value.strip() for _, _, value in parts), strict=True))
 
 
 def _print(summary: dict[str, Any], folder: Path, as_json: bool) -> None:

@@ -122,9 +122,9 @@ def with_regions(state: CountState, regions: Regions) -> CountState:
     first = torch.arange(R, device=state.device)[:, None] * C * G
     region = first + pair // K * G + of_key[:, pair].long()  # (R, E)
     counts = state.whole.counts.expand(R, -1)
-    tally = in_order((region * COLUMNS + column).flatten(), counts.flatten())
+    found = in_order((region * COLUMNS + column).flatten(), counts.flatten())
     regional = grow(start(R * C, G, state.device), len(state.per_class))
-    regional = replace(regional, tallies=(tally,), per_class=state.per_class, keeps=False)
+    regional = replace(regional, tallies=(found,), per_class=state.per_class, keeps=False)
     return replace(state, regions=regions, regional=regional)
 
 

@@ -20,8 +20,9 @@ from dkvb import distributed
 from dkvb.comparison import ClassifierSpec, Comparison, Data, Placed
 from dkvb.evaluate import versions
 from dkvb.paper import EXPERIMENTS, module_of
-from dkvb.paper._kinds import KINDS, kind_of
+from dkvb.paper._kinds import KINDS, kind_of, settings_of
 from dkvb.paper._source import Source, stream_data
+from dkvb.paper._tables import grouped
 from dkvb.paper.statements import judge
 from dkvb.records import Cell, Job, Number, RunRecord, finish, read_records
 
@@ -100,6 +101,7 @@ def run(
     jobs: Sequence[Job],
     out: Path,
     *,
+    changes: Mapping[str, str] | None = None,
     known: Mapping[str, RunRecord] | None = None,
     progress: bool = False,
     say: Callable[[str], None] = lambda text: None,
@@ -110,16 +112,42 @@ def run(
     statements that these records can judge.
     """
     path = out / "records.jsonl"
-    records = finish(jobs, path, known=known, progress=progress, say=say)
+    about = {"changes": dict(changes or {})}
+    records = finish(jobs, path, known=known, about=about, progress=progress, say=say)
     return show(name, records, out), records
 
 
-def redraw(name: str, out: Path) -> dict[str, Any]:
-    """Summary and picture anew from the records in `out`."""
+def redraw(name: str, out: Path, say: Callable[[str], None] = lambda text: None) -> dict[str, Any]:
+    """Summary and picture anew from the records in `out`: of those that belong together, the ones
+    worth most. `say` is told what was left out."""
     path = out / "records.jsonl"
-    if not path.exists():
+    records, damaged = read_records(path) if path.exists() else ([], [])
+    if not records:
         raise ValueError(f"--out {out}: expected a folder with records.jsonl; run {name} first")
-    return show(name, read_records(path).records, out)
+    check_own(name, out)
+    groups = list(grouped(records, settings_of).values())
+    shown = min(groups, key=lambda own: list(KINDS).index(kind_of(name, own)))
+    left = [f"{len(records) - len(shown)} of other settings"] * (len(groups) > 1)
+    left += [f"{len(damaged)} damaged (line {', '.join(map(str, damaged))})"] * bool(damaged)
+    if left:
+        say(f"{path}: left out {' and '.join(left)}")
+    try:
+        return show(name, shown, out)
+    except (KeyError, IndexError, AttributeError) as error:
+        raise ValueError(
+            f"--out {out}: expected records of {name}; got those of another experiment or version "
+            f"({error!r})"
+        ) from error
+
+
+def check_own(name: str, out: Path) -> None:
+    """Raise for a folder that holds another experiment."""
+    try:
+        other = json.loads((out / "summary.json").read_text(encoding="utf-8"))["experiment"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return
+    if other != name:
+        raise ValueError(f"--out {out}: expected a folder of {name}; got one of {other}")
 
 
 def show(name: str, records: list[RunRecord], out: Path) -> dict[str, Any]:
@@ -141,7 +169,7 @@ def show(name: str, records: list[RunRecord], out: Path) -> dict[str, Any]:
     return summary
 
 
-def _record(cell: Cell, found: Measured, versions: Mapping[str, str], seconds: float) -> RunRecord:
+def _record(cell: Cell, found: Measured, ran_on: Mapping[str, str], seconds: float) -> RunRecord:
     return RunRecord(
         classifier=cell.classifier,
         stream=str(cell.what.get("order", "")),
@@ -149,7 +177,7 @@ def _record(cell: Cell, found: Measured, versions: Mapping[str, str], seconds: f
         classes=[],
         stages=[],
         config=dict(cell.what),
-        versions=dict(versions),
+        versions=dict(ran_on),
         curve=[],
         accuracy_matrix=[],
         metrics={k: None if v is None else round(float(v), 6) for k, v in found.metrics.items()},

@@ -18,9 +18,22 @@ KINDS = {
 }
 
 
+def changes_of(record: RunRecord) -> str:
+    """What somebody changed of the configuration, by `--set`."""
+    changes = record.config.get("changes", {})
+    return ", ".join(f"{name}={value}" for name, value in changes.items())
+
+
+def settings_of(record: RunRecord) -> tuple[str, str]:
+    """Encoder and changes: records that differ in these are no seeds of one run."""
+    return encoder_of([record]), changes_of(record)
+
+
 def kind_of(experiment: str, records: Sequence[RunRecord]) -> str:
     """`full`, or why these numbers cannot be held against the paper's."""
     encoder, module = encoder_of(records), module_of(experiment)
+    if any(map(changes_of, records)):
+        return "changed"
     if encoder == Bundled.encoder:
         return "quick"
     if "synthetic" in encoder:
@@ -32,6 +45,8 @@ def kind_of(experiment: str, records: Sequence[RunRecord]) -> str:
             for kind, known in (("full", module.PAPER), ("quick", module.QUICK))
         }
         return next((kind for kind, same in matches.items() if same), "changed")
+    if all("changes" in record.config for record in records):  # and says that there were none
+        return "full"
     epochs = epochs_of(records)
     return "full" if epochs <= {getattr(module.PAPER, "epochs", None)} else "changed"
 

@@ -223,11 +223,14 @@ def _values(records: Records) -> tuple[bool, str] | None:
 
 
 def _shift_vanishes(records: Records) -> tuple[bool, str] | None:
-    own = [r for r in records if r.classifier == "bottleneck" and "unchanged_shift" in r.metrics]
-    if not own:
+    own = [r for r in records if r.classifier == "bottleneck"]
+    changes = [abs(v) for r in own if (v := r.metrics.get("unchanged_shift")) is not None]
+    kept = max((p["unchanged_rows"] for r in own for p in r.extra.get("shift", ())), default=None)
+    if not changes or kept == 0:
         return None
-    worst = max(abs(r.metrics["unchanged_shift"] or 0.0) for r in own)
-    return worst == 0, f"largest change of the loss where no code changed: {worst:g}"
+    text = f"largest change of the loss where no code changed: {max(changes):g}"
+    at_most = "" if kept is None else f" (up to {100 * kept:.1f} % of rows, by the size of noise)"
+    return max(changes) == 0, text + at_most
 
 
 def _is_probe(record: RunRecord) -> bool:

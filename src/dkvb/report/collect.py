@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from dkvb.paper import EXPERIMENTS, module_of
-from dkvb.paper._kinds import KINDS, kind_of
-from dkvb.paper._tables import encoder_of, grouped
+from dkvb.paper._kinds import KINDS, kind_of, settings_of
+from dkvb.paper._tables import grouped
 from dkvb.records import RunRecord, read_records
 
 Rows = Mapping[str, Mapping[str, Any]]
@@ -67,8 +67,9 @@ def collect(folder: Path) -> Collection:
         records, damaged = read_records(path)
         if damaged:
             notes.append(f"{shown}: {_lines(damaged)} left out.")
-        for encoder, own in grouped(records, lambda r: encoder_of([r])).items():
-            known = found.setdefault((experiment, encoder, kind_of(experiment, own)), {})
+        for (encoder, changes), own in grouped(records, settings_of).items():
+            shown_as = f"{encoder} ({changes})" if changes else encoder
+            known = found.setdefault((experiment, shown_as, kind_of(experiment, own)), {})
             # As when a run is continued: of two records of one cell, the later one counts.
             known |= {record.cell or f"{shown} {i}": record for i, record in enumerate(own)}
     groups = [

@@ -12,10 +12,9 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from dkvb.kernels import choose
+from dkvb.kernels.tally.places import COLUMNS
 
 __all__ = ["COLUMNS", "Bounded", "hash_codes", "join", "pool", "pool_logs"]
-
-COLUMNS = 1 << 20  # of classes that a place has room for
 
 
 class Bounded(NamedTuple):

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from dkvb.kernels._numba import compiled, run, take
 from dkvb.kernels.hashing import scalar_bits
+from dkvb.kernels.tally.places import COLUMNS
 
 if TYPE_CHECKING:
     from dkvb.kernels.tally import Bounded
 
-COLUMNS = 1 << 20
 ROWS = 8  # that a worker takes at a time
 HASHED = 4096  # rows that a worker takes at a time, to hash them
 FACTORS = 8  # of which the logarithm is taken together

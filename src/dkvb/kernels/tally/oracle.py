@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from dkvb.kernels.hashing import bits
+from dkvb.kernels.tally.places import COLUMNS
 
 if TYPE_CHECKING:
     from dkvb.kernels.tally import Bounded
 
-COLUMNS = 1 << 20
 CHUNK_ELEMENTS = 1 << 22  # entries that a chunk of pairs may find
 
 
