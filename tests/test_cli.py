@@ -446,3 +446,18 @@ def test_json_is_printed_however_quiet(tmp_path):
     found = CliRunner().invoke(app, ["reproduce", "toy", "--quick", "--set", "steps=2", *out])
     assert found.exit_code == 0, found.output
     assert json.loads(found.stdout)["experiment"] == "toy"
+
+
+@pytest.mark.parametrize("option", ["--test", "--keys"])
+def test_evaluate_refuses_embeddings_of_another_encoder(option, tmp_path, rng):
+    files = {name: tmp_path / f"{name[2:]}.npz" for name in ("--train", "--test", "--keys")}
+    for name, path in files.items():
+        told = {"encoder": "mine", "encoder_fingerprint": "b" if name == option else "a"}
+        np.savez(path, x=rng.normal(size=(20, 4)), y=np.arange(20) % 2, **told)
+    given = [part for name, path in files.items() for part in (name, str(path))]
+    out = ["--classifier", "prototypes", "--out", str(tmp_path / "out")]
+    found = CliRunner().invoke(app, ["evaluate", *given, *out])
+    assert found.exit_code == 2
+    assert f"{option} " in found.stderr
+    assert "its weights or settings differ" in found.stderr
+    assert not (tmp_path / "out").exists()
