@@ -42,5 +42,8 @@ def least_squares(M: int, Y: int, stripe: int = 512) -> int:
 
 
 def sgd_step(B: int, Y: int) -> int:
-    """A step with codebooks in several processes: the sums that a batch reads, in float32."""
+    """A step with codebooks in several processes: the sums that a batch reads, in float32.
+
+    Where classes were not declared, Y counts the column for those to come.
+    """
     return 4 * B * Y
