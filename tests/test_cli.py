@@ -425,29 +425,6 @@ def test_a_seed_beyond_32_bits_is_an_error(files):
     assert "from 0 to 2**32 - 1" in " ".join(result.stderr.split())
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--set", "epochs=1", "--set", "epochs=2"], "--set epochs: expected once; got it 2 times"),
-        (["--set", "n_pairs=0"], "n_pairs: expected"),
-        (["--redraw", "--seeds", "2"], "--redraw: expected neither --set nor --seeds"),
-    ],
-)
-def test_reproduce_refuses_in_one_line(options, message, tmp_path):
-    out = ["--out", str(tmp_path / "out")]
-    found = CliRunner().invoke(app, ["reproduce", "granularity", "--quick", *options, *out])
-    assert found.exit_code == 2
-    assert message in found.stderr
-    assert "Traceback" not in found.stderr
-
-
-def test_json_is_printed_however_quiet(tmp_path):
-    out = ["--out", str(tmp_path), "--json", "--quiet"]
-    found = CliRunner().invoke(app, ["reproduce", "toy", "--quick", "--set", "steps=2", *out])
-    assert found.exit_code == 0, found.output
-    assert json.loads(found.stdout)["experiment"] == "toy"
-
-
 @pytest.mark.parametrize("option", ["--test", "--keys"])
 def test_evaluate_refuses_embeddings_of_another_encoder(option, tmp_path, rng):
     files = {name: tmp_path / f"{name[2:]}.npz" for name in ("--train", "--test", "--keys")}

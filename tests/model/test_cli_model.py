@@ -5,25 +5,14 @@ import os
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from dkvb import BottleneckClassifier
-from dkvb.cli import app
 from dkvb.model_folder import open_folder, read_folder
 
 from ..files.models import rows
+from .commands import dkvb, good
 
 SETTINGS = "bottleneck:rule={},n_codebooks=6,n_pairs=16,key_dim=3"
-
-
-def dkvb(*arguments):
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
-
-
-def good(*arguments):
-    done = dkvb(*arguments)
-    assert done.exit_code == 0, done.output
-    return done.stdout
 
 
 @pytest.fixture

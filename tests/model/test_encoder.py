@@ -8,24 +8,14 @@ import pytest
 import torch
 from PIL import Image
 from torch import nn
-from typer.testing import CliRunner
 
-from dkvb.cli import app
 from dkvb.embedding.encoder import ModuleEncoder
 from dkvb.embedding.transforms import ImageTransform
 from dkvb.model_folder import read_folder
 
+from .commands import dkvb, good
+
 SETTINGS = "bottleneck:rule=counts,n_codebooks=6,n_pairs=8,key_dim=3"
-
-
-def dkvb(*arguments):
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
-
-
-def good(*arguments):
-    done = dkvb(*arguments)
-    assert done.exit_code == 0, done.output
-    return done.stdout
 
 
 def encoder(name, seed=0):

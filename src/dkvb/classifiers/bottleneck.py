@@ -30,7 +30,7 @@ class BottleneckClassifier(KeyedClassifier):
     values learn:
 
     - `"sgd"`, the paper's: `epochs` passes of gradient descent over the rows of each `partial_fit`.
-      Where classes are not declared in the first call, as in the paper, a hidden column learns for
+      Unless the first call declares all classes, as the paper does, a hidden column learns for
       those yet to come.
       `value_dtype` "bfloat16" or "float16" stores values in half the memory.
     - `"counts"`: one count a pair and class, in one pass. A pair borrows `smoothing` examples of

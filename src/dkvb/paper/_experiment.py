@@ -142,12 +142,18 @@ def redraw(name: str, out: Path, say: Callable[[str], None] = lambda text: None)
 
 def check_own(name: str, out: Path) -> None:
     """Raise for a folder that holds another experiment."""
-    try:
-        other = json.loads((out / "summary.json").read_text(encoding="utf-8"))["experiment"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return
-    if other != name:
+    other = experiment_in(out)
+    if other not in (None, name):
         raise ValueError(f"--out {out}: expected a folder of {name}; got one of {other}")
+
+
+def experiment_in(folder: Path) -> str | None:
+    """The experiment that the summary in a folder is about; None without one."""
+    try:
+        text = (folder / "summary.json").read_text(encoding="utf-8")
+        return str(json.loads(text)["experiment"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def show(name: str, records: list[RunRecord], out: Path) -> dict[str, Any]:

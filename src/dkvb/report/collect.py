@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dkvb.paper import EXPERIMENTS, module_of
+from dkvb.paper._experiment import experiment_in
 from dkvb.paper._kinds import KINDS, kind_of, settings_of
 from dkvb.paper._tables import grouped
 from dkvb.records import RunRecord, read_records
@@ -85,10 +85,7 @@ def collect(folder: Path) -> Collection:
 
 
 def _experiment_of(folder: Path) -> str | None:
-    try:
-        name = json.loads((folder / "summary.json").read_text(encoding="utf-8"))["experiment"]
-    except (OSError, ValueError, KeyError, TypeError):
-        name = folder.resolve().name
+    name = experiment_in(folder) or folder.resolve().name
     return name if name in EXPERIMENTS else None
 
 
