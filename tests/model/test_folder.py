@@ -168,13 +168,14 @@ def test_one_writer_at_a_time(path):
         open_folder(path)
     model.close()
     open_folder(path).close()
+    # A longer number than any process has: nothing of it may stay behind the next holder's.
+    (path / "lock").write_text(" " + "9" * 30)
     program = (
-        "import fcntl, os, sys, time; lock = open(sys.argv[1], 'r+');"
-        "fcntl.flock(lock, fcntl.LOCK_EX); lock.write(f' {os.getpid()}'); lock.flush();"
-        "print('locked', flush=True); time.sleep(60)"
+        "import sys, time; from dkvb.model_folder import open_folder;"
+        "model = open_folder(sys.argv[1]); print('locked', flush=True); time.sleep(60)"
     )
     other = subprocess.Popen(
-        [sys.executable, "-c", program, str(path / "lock")], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", program, str(path)], stdout=subprocess.PIPE, text=True
     )
     try:
         assert other.stdout.readline() == "locked\n"
