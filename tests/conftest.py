@@ -6,6 +6,9 @@ from pathlib import Path
 # Compiled test kernels are kept between runs, outside the source tree.
 os.environ.setdefault("NUMBA_CACHE_DIR", str(Path(__file__).parents[1] / ".pytest_cache" / "numba"))
 os.environ.setdefault("MPLBACKEND", "Agg")
+# Where one of these is set, what commands print is coloured although nobody looks at it.
+for name in ("FORCE_COLOR", "GITHUB_ACTIONS", "PY_COLORS", "TTY_COMPATIBLE"):
+    os.environ.pop(name, None)
 
 import numpy as np
 import pytest
@@ -28,6 +31,13 @@ def _threads(request: pytest.FixtureRequest) -> None:
     that wait for each other lose much.
     """
     torch.set_num_threads(2 if request.path.parent.name in ("kernels", "bottleneck") else 1)
+
+
+@pytest.fixture(autouse=True)
+def _seeds() -> None:
+    """No test draws other numbers because others ran before it in the same process."""
+    torch.manual_seed(0)
+    np.random.seed(0)  # noqa: NPY002
 
 
 @pytest.fixture

@@ -122,7 +122,10 @@ def test_contenders_do_the_same_work(kind, tiny):
 
 @LINUX
 def test_peak_memory_of_an_operation():
-    assert 0 < peak.peak_bytes("dkvb", "nearest", "tiny") < 100e6
+    # Not the tiny size: what it needs may lie in pages that the process has already.
+    size = problem.SMALL
+    rows = size.rows * size.width * 4  # bytes
+    assert rows < peak.peak_bytes("dkvb", "nearest", size.name) < rows + 300e6
 
 
 def test_stages_are_those_of_the_paper():

@@ -19,6 +19,7 @@ from dkvb import __version__
 from dkvb.cli import app
 from dkvb.comparison import parse_spec
 from dkvb.embeddings_file import read_embeddings, read_labelled
+from dkvb.files import atomic
 from dkvb.plots import accuracy_curves
 from dkvb.records import read_records
 
@@ -133,7 +134,28 @@ def test_a_second_run_continues_the_first(files):
     times = {"learn_seconds", "predict_seconds"}
     assert all(after[key] == before[key] for key in before.keys() - times)
     other = evaluate(files, "--classes-per-stage", "1")
-    assert "0 of 1 runs finished, 2 of other settings, 1 damaged" in other.stderr
+    assert "0 of 1 runs finished, 2 of other settings; 1 to run\n" in other.stderr
+
+
+def test_the_summary_is_of_what_was_asked_for(files):
+    assert evaluate(files, "--classifier", "slda").exit_code == 0
+    assert "1 of other settings; 0 to run" in evaluate(files).stderr
+    assert list(json.loads((files / "out" / "summary.json").read_text())) == ["prototypes"]
+    assert len(read_records(files / "out" / "records.jsonl").records) == 2
+    assert "are of the runs asked for" in " ".join(dkvb("evaluate", "--help").stdout.split())
+
+
+def test_a_summary_that_cannot_be_written_leaves_the_old_one(files, monkeypatch):
+    assert evaluate(files).exit_code == 0
+    path = files / "out" / "summary.json"
+    before = path.read_bytes()
+
+    def fail(old, new):
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(atomic, "rename", fail)
+    assert evaluate(files).exit_code != 0
+    assert path.read_bytes() == before
 
 
 # -------------------------------------------------------------------------------- bad input
@@ -347,22 +369,43 @@ def test_several_experiments_share_what_they_can(tmp_path):
     assert len(shared) == 1
 
 
+# The command, which waits in the middle of the third record for its end, however fast it runs.
+_SLOW_TO_WRITE = """
+import time
+from dkvb import records
+from dkvb.cli import main
+
+append = records.append_record
+
+def append_two(path, record):
+    if path.exists() and path.read_bytes().count(b"\\n") == 2:
+        with path.open("ab") as file:
+            file.write(record.to_json().encode()[:100])
+        time.sleep(900)
+    append(path, record)
+
+records.append_record = append_two
+main()
+"""
+
+
 def test_a_killed_command_continues(tmp_path):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     seeds = ("--seeds", "1,2,3,4,5,6")
     assert reproduce(whole, *seeds).exit_code == 0
-    command = [sys.executable, "-m", "dkvb", "reproduce", "granularity", "--quick", *_SMALL, *seeds]
-    running = subprocess.Popen([*command, "--out", killed], stdout=subprocess.DEVNULL)
+    command = [sys.executable, "-c", _SLOW_TO_WRITE, "reproduce", "granularity", "--quick"]
+    command += [*_SMALL, *seeds, "--out", killed]
+    running = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     path = killed / "records.jsonl"
-    while not (path.exists() and path.read_bytes().count(b"\n") >= 2):
-        assert running.poll() is None
-        time.sleep(0.01)
-    running.kill()
-    running.wait()
-    there = path.read_bytes().count(b"\n")
-    assert there < 24
+    try:
+        while not (path.exists() and re.fullmatch(rb"(.+\n){2}.+", path.read_bytes())):
+            assert running.poll() is None
+            time.sleep(0.01)
+    finally:
+        running.kill()
+        running.wait()
     done = reproduce(killed, *seeds)
-    assert f"{there} of 24 runs finished" in done.stderr
+    assert "2 of 24 runs finished, 1 damaged (line 3); 22 to run" in done.stderr
     ours, theirs = (
         {r.cell: replace(r, times={}) for r in read_records(folder / "records.jsonl").records}
         for folder in (killed, whole)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dkvb import comparison
+from dkvb import Keys, comparison
 from dkvb.comparison import ORDERS, ClassifierSpec, Comparison, Data, fingerprint, parse_spec
 from dkvb.records import finish
 
@@ -42,6 +42,24 @@ def test_orders_and_settings_share_keys(data, monkeypatch):
 
 def replace_settings(spec, **changes):
     return ClassifierSpec(f"{spec.name}:{changes}", spec.name, spec.settings | changes)
+
+
+def test_orders_share_codes(data, monkeypatch):
+    snapped = []
+    real = Keys.snap
+    monkeypatch.setattr(Keys, "snap", lambda self, X: snapped.append(len(X)) or real(self, X))
+    counts = replace_settings(BOTTLENECK, rule="counts")
+    runs = Comparison((BOTTLENECK, counts), orders=ORDERS)
+    records = list(runs.run(data))
+    n_train, n_test = len(data.train[1]), len(data.test[1])
+    # Two rules with keys of their own; train and test rows once each.
+    assert snapped.count(n_train) == snapped.count(n_test) == 2
+    for record in records:
+        (alone,) = Comparison(
+            (next(spec for spec in runs.classifiers if spec.text == record.classifier),),
+            orders=(record.config["order"],),
+        ).run(data)
+        assert alone.accuracy_matrix == record.accuracy_matrix
 
 
 def test_old_keys_make_room(data, monkeypatch):

@@ -374,4 +374,5 @@ def test_at_the_end_the_final_accuracy_is_the_same_and_nothing_else_is_claimed(b
     assert len(brief.curve) == 1
     assert brief.metrics["forgetting"] is None
     assert brief.metrics["average_incremental_accuracy"] is None
+    assert brief.accuracy_matrix[:-1] == [[]] * (len(stream) - 1)
     assert brief.accuracy_matrix[-1] == full.accuracy_matrix[-1]

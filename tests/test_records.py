@@ -1,12 +1,16 @@
 """Runs that are killed, cut or repeated: `finish` redoes what is missing and nothing else."""
 
+import errno
+import os
+import signal
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dkvb.records import Cell, Job, RunRecord, finish, read_records
+from dkvb.files import atomic
+from dkvb.records import Cell, Job, RunRecord, finish, read_records, write_summary
 
 
 def record_of(cell: Cell) -> RunRecord:
@@ -82,10 +86,105 @@ def test_a_damaged_file_costs_only_the_damaged_cells(tmp_path_factory, data):
     assert finish(bench.jobs, path, say=said.append) == whole
     assert bench.ran == sorted(lost)
     assert finish(Bench().jobs, path) == whole
-    damaged = [number for number in lost if lines[number]]
+    assert read_records(path).damaged == []
+    damaged = [number for number in sorted(lost) if lines[number]]
+    kept = folder / "r.jsonl.damaged"
+    assert kept.exists() == bool(damaged)
+    if damaged:
+        assert kept.read_bytes() == b"".join(lines[number] for number in damaged)
     if len(lost) < 6 or damaged:
         assert f"{6 - len(lost)} of 6 runs finished" in said[0]
         assert (f"{len(damaged)} damaged" in said[0]) == bool(damaged)
+
+
+def with_damage(path):
+    """A file of six records, of which two are damaged; its whole lines and its damaged ones."""
+    finish(Bench().jobs, path)
+    lines = path.read_bytes().splitlines()
+    damaged = [lines[1][:50] + b"\xff\x00\r", lines[5][:-9]]
+    whole = [lines[0], *lines[2:5]]
+    path.write_bytes(b"\n".join([lines[0], damaged[0], *lines[2:5], damaged[1]]))
+    return whole, damaged
+
+
+def test_damaged_lines_are_moved_once_and_named_once(tmp_path):
+    path, kept, said = tmp_path / "r.jsonl", tmp_path / "r.jsonl.damaged", []
+    whole, damaged = with_damage(path)
+    kept.write_bytes(b"of an earlier run, cut")
+    finish(Bench().jobs, path, say=said.append)
+    assert said.pop() == (
+        f"{path}: 4 of 6 runs finished, 2 damaged (line 2, 6); 2 to run; "
+        "damaged lines are now in r.jsonl.damaged"
+    )
+    assert kept.read_bytes() == b"of an earlier run, cut\n" + b"\n".join(damaged) + b"\n"
+    assert path.read_bytes().splitlines()[:4] == whole
+    before = path.read_bytes(), kept.read_bytes()
+    finish(Bench().jobs, path, say=said.append)
+    assert said == [f"{path}: 6 of 6 runs finished; 0 to run"]
+    assert (path.read_bytes(), kept.read_bytes()) == before
+
+
+def test_damaged_lines_are_moved_even_if_nothing_is_left_to_run(tmp_path):
+    path, said = tmp_path / "r.jsonl", []
+    records = finish(Bench().jobs, path)
+    content = path.read_bytes()
+    path.write_bytes(b"{}\n" + content)
+    assert finish(Bench().jobs, path, say=said.append) == records
+    assert "6 of 6 runs finished, 1 damaged (line 1); 0 to run; damaged" in said[0]
+    assert path.read_bytes() == content
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.parametrize("number", range(1, 12))
+def test_death_at_any_step_loses_no_line(tmp_path, number):
+    path, kept = tmp_path / "r.jsonl", tmp_path / "r.jsonl.damaged"
+    whole, damaged = with_damage(path)
+    child = os.fork()
+    if child == 0:
+        steps = iter(range(1, 100))
+
+        def dying(step):
+            def wrapped(first, *more):
+                if next(steps) == number:
+                    if step is write_all:
+                        write_all(first, more[0][: len(more[0]) // 2])
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return step(first, *more)
+
+            return wrapped
+
+        write_all = atomic.write_all
+        for name in ("write_all", "sync", "rename", "sync_folder"):
+            setattr(atomic, name, dying(getattr(atomic, name)))
+        finish(Bench().jobs, path)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    # Three steps keep damaged lines, four replace the records, two add each of the two redone.
+    assert os.WIFSIGNALED(status)
+    left = path.read_bytes().split(b"\n")
+    moved = kept.read_bytes().split(b"\n") if kept.exists() else []
+    assert set(whole) <= set(left)
+    assert set(damaged) <= {*left, *moved}
+    records = finish(Bench().jobs, path)
+    assert [record.seed for record in records] == list(range(6))
+    assert read_records(path).damaged == []
+    assert set(damaged) <= set(kept.read_bytes().split(b"\n"))
+
+
+def test_a_full_disk_leaves_the_old_summary(tmp_path, monkeypatch):
+    path = tmp_path / "summary.json"
+    write_summary(path, {"größer": 1})
+    assert path.read_text(encoding="utf-8") == '{\n  "größer": 1\n}\n'
+
+    def full(handle, chunk):
+        os.write(handle, chunk[:3])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(atomic, "write_all", full)
+    with pytest.raises(OSError, match="No space"):
+        write_summary(path, {"größer": 2})
+    assert path.read_text(encoding="utf-8") == '{\n  "größer": 1\n}\n'
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_what_is_known_from_elsewhere_is_not_run_again(tmp_path):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from numbers import Integral, Real
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -66,6 +67,21 @@ def seed(name: str, value: Any) -> int:
             f"got {value!r}"
         )
     return int(value)
+
+
+def new_file(name: str, path: Any) -> Path:
+    """Return `path` as a Path if a file can be written there, or written over."""
+    place = Path(path)
+    if not place.parent.is_dir():
+        raise ValueError(
+            f"{name}: expected a file in a folder that exists; got {place}, and there is no folder "
+            f"{place.parent}; make it first, or choose another name"
+        )
+    if place.is_dir():
+        raise ValueError(
+            f"{name}: expected the name of a file; got the folder {place}; add a name to it"
+        )
+    return place
 
 
 def rows(X: Any, name: str = "X", width: int | None = None) -> Any:

@@ -17,7 +17,7 @@ import torch
 from dkvb import _validate, distributed, streams
 from dkvb.bottleneck import Keys
 from dkvb.classifiers import classifier_class, classifier_names, make_classifier
-from dkvb.evaluate import evaluate
+from dkvb.evaluate import evaluate, prepare
 from dkvb.records import Cell, Job, RunRecord
 
 Array = npt.NDArray[Any]
@@ -177,6 +177,7 @@ class Comparison:
                 name=spec.text,
                 seed=seed,
                 config=_config(cell),
+                prepare=data.prepare,
             )
             yield cell, record
 
@@ -245,11 +246,12 @@ def _config(cell: Cell) -> dict[str, Any]:
 
 
 class Placed:
-    """Data, and once it was asked for also on the device, where codes are found."""
+    """Data, and once it was asked for also on the device and as codes, which runs share."""
 
     def __init__(self, data: Data, device: str) -> None:
         self._device = device
         self._tensors: dict[int, Any] = {}
+        self._prepared: tuple[Any, dict[int, Any]] = (None, {})
         self.train, self.test, self.keys = data.train, data.test, data.keys
         self.names = dict(data.names)
 
@@ -276,26 +278,30 @@ class Placed:
             self._tensors[id(X)] = _validate.as_float32(X).to(self._device)
         return self._tensors[id(X)]
 
+    def prepare(self, classifier: Any, X: Any) -> Any:
+        """What a classifier prepares from rows, once for all runs with the same rule and keys."""
+        own = (self.train[0], self.test[0], *self._tensors.values())
+        keys = getattr(classifier, "keys", None)
+        if keys is None or not any(X is rows for rows in own):
+            return prepare(classifier, X)
+        address = (classifier.rule, keys.fingerprint)
+        if self._prepared[0] != address:
+            self._prepared = (address, {})  # those of the keys before make room first
+        found = self._prepared[1]
+        if id(X) not in found:
+            found[id(X)] = prepare(classifier, X)
+        return found[id(X)]
+
 
 # Keys, by the rows they were fitted to, seed, device and sizes: experiments share many.
 _FITTED: dict[tuple[Any, ...], Keys] = {}
 _MOST_FITTED = 12
-_KEY_PARAMETERS = (
-    "rule",  # whose default sizes these are
-    "n_codebooks",
-    "n_pairs",
-    "key_dim",
-    "key_method",
-    "key_epochs",
-    "conditioning",
-    "n_components",
-)
 
 
 def with_shared_keys(classifier: Any, data: Placed, seed: int) -> Any:
     """The classifier with keys, which it shares with all others of the same sizes, rows and
     seed."""
-    settings = [getattr(classifier, name) for name in _KEY_PARAMETERS]
+    settings = sorted(classifier.key_settings().items())
     address = (data.contents["keys"], seed, str(classifier.device), *settings)
     if address not in _FITTED:
         own = distributed.shard(len(data.keys))

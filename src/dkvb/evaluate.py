@@ -27,6 +27,11 @@ _CONFUSED_CLASSES = 20  # at most, for a confusion matrix in a record
 _DECIMALS = 6  # of what goes into a record: finer than one row of a million
 
 
+def prepare(classifier: Any, X: Any) -> Any:
+    """What a classifier can compute once from embeddings alone; they themselves, if nothing."""
+    return classifier.prepare(X) if hasattr(classifier, "prepare") else X
+
+
 def evaluate(
     make_classifier: Callable[[], Any],
     stream: Stream,
@@ -40,6 +45,7 @@ def evaluate(
     name: str | None = None,
     seed: int | None = None,
     config: Mapping[str, Any] | None = None,
+    prepare: Callable[[Any, Any], Any] = prepare,
 ) -> RunRecord:
     """Learn `train` = (X, y) as `stream` orders it, test on all of `test` after each stage.
 
@@ -47,12 +53,13 @@ def evaluate(
     `decision_function`, `predict_proba` or `predict`. It is told all classes at the start. With
     `evaluate_every` a classifier that has `epochs` is tested each so many epochs too, unless it
     says that it `learns_in_epochs` = False, and would learn its rows twice in two calls. What a
-    classifier can `prepare` from embeddings alone is computed once. One that wants to be told where
-    a task ends (`boundary` is "told") is told so after each stage. The record's forward transfer
-    is against chance. With `at_end` nothing is tested before the last stage is over, which
-    is much faster for classifiers that solve an equation when asked; then the record has the final
-    accuracy, but no forgetting, transfer or average over stages. With `memory` the record says how
-    many bytes a file of the classifier would hold at the end.
+    classifier can `prepare` from embeddings alone is computed once; runs that share it bring their
+    own `prepare`. One that wants to be told where a task ends (`boundary` is "told") is told so
+    after each stage. The record's forward transfer is against chance. With `at_end` nothing is
+    tested before the last stage is over, which is much faster for classifiers that solve an
+    equation when asked; then the record has the final accuracy, but no forgetting, transfer or
+    average over stages. With `memory` the record says how many bytes a file of the classifier would
+    hold at the end.
     """
     (X_train, y_train), (X_test, y_test) = checked("train", train), checked("test", test)
     check_stream(stream, y_train)
@@ -65,8 +72,8 @@ def evaluate(
         classifier = make_classifier()
     share = Share(classifier, stream, len(y_test))
     with clock.measure("prepare"):
-        X_train = _prepare(classifier, share.of_train(X_train))
-        X_test = _prepare(classifier, share.of_test(X_test))
+        X_train = prepare(classifier, share.of_train(X_train))
+        X_test = prepare(classifier, share.of_test(X_test))
     y_own = share.of_train(y_train)
     params = classifier.get_params() if hasattr(classifier, "get_params") else {}
     in_epochs = getattr(classifier, "learns_in_epochs", True)
@@ -179,7 +186,10 @@ class RunLog:
             config={"params": {key: _describe(value) for key, value in params.items()}, **config},
             versions=versions(str(params.get("device", "cpu"))),
             curve=self.curve,
-            accuracy_matrix=[[_plain(value) for value in row] for row in matrix],
+            accuracy_matrix=[
+                [_plain(value) for value in row] if stage in after_stage else []
+                for stage, row in enumerate(matrix)
+            ],
             metrics={
                 "final_accuracy": self.curve[-1].accuracy,
                 **measured,
@@ -220,10 +230,6 @@ def checked(name: str, data: tuple[Any, npt.ArrayLike]) -> tuple[Any, Array]:
             f"got {len(X)} rows and labels of shape {y.shape}"
         )
     return X, y
-
-
-def _prepare(classifier: Any, X: Any) -> Any:
-    return classifier.prepare(X) if hasattr(classifier, "prepare") else X
 
 
 def epoch_pieces(

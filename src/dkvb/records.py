@@ -12,6 +12,7 @@ from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
 from dkvb import distributed
+from dkvb.files import atomic
 
 Number = float | None
 Summary = dict[str, dict[str, dict[str, Number]]]
@@ -50,7 +51,7 @@ class RunRecord:
     config: dict[str, Any]
     versions: dict[str, str]
     curve: list[Evaluation]
-    accuracy_matrix: list[list[Number]]  # [after stage i][on the classes of stage j]
+    accuracy_matrix: list[list[Number]]  # [after stage i, if tested][on the classes of stage j]
     metrics: dict[str, Number]
     times: dict[str, float]  # seconds
     cell: str = ""  # identity of the cell that was run
@@ -85,29 +86,64 @@ class RecordsFile(NamedTuple):
 def append_record(path: Path, record: RunRecord) -> None:
     """Add one line at the end of the file and wait until it is on disk; of several processes, the
     first does."""
-    if distributed.rank() > 0:
-        return
-    with Path(path).open("ab+") as file:
-        if file.tell():
-            file.seek(-1, os.SEEK_END)
-            # A run killed while writing leaves a cut line: start a new one, keep both readable.
-            if file.read(1) != b"\n":
-                file.write(b"\n")
-        file.write(record.to_json().encode() + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
+    if distributed.rank() == 0:
+        _append_lines(Path(path), [record.to_json().encode()])
 
 
 def read_records(path: Path) -> RecordsFile:
     """Read every whole record, and say which lines are cut or damaged."""
-    found = RecordsFile([], [])
-    for number, line in enumerate(Path(path).read_bytes().split(b"\n"), start=1):
-        if line.strip():
+    lines = list(_lines_of(Path(path)))
+    return RecordsFile(
+        records=[line.record for line in lines if line.record is not None],
+        damaged=[line.number for line in lines if line.record is None],
+    )
+
+
+class _Line(NamedTuple):
+    number: int  # from 1
+    content: bytes
+    record: RunRecord | None  # None: damaged
+
+
+def _lines_of(path: Path) -> Iterator[_Line]:
+    """The lines that are not empty."""
+    for number, content in enumerate(path.read_bytes().split(b"\n"), start=1):
+        if content.strip():
             try:
-                found.records.append(RunRecord.from_json(line.decode()))
+                yield _Line(number, content, RunRecord.from_json(content.decode()))
             except ValueError:
-                found.damaged.append(number)
-    return found
+                yield _Line(number, content, None)
+
+
+def _append_lines(path: Path, lines: Sequence[bytes]) -> None:
+    with path.open("ab+", buffering=0) as file:
+        content = b"".join(line + b"\n" for line in lines)
+        if file.tell():
+            file.seek(-1, os.SEEK_END)
+            # A run killed while writing leaves a cut line: start a new one, keep both readable.
+            if file.read(1) != b"\n":
+                content = b"\n" + content
+        atomic.write_all(file.fileno(), content)
+        atomic.sync(file.fileno())
+
+
+def _damaged_file(path: Path) -> Path:
+    """Where the damaged lines of a records file are kept."""
+    return path.with_name(f"{path.name}.damaged")
+
+
+def _move_damaged_lines(path: Path) -> None:
+    """Damaged lines, byte for byte, to the end of a file beside the records.
+
+    They are on disk there before the records are replaced without them: a kill in between leaves
+    them in both files, and they are moved again.
+    """
+    lines = list(_lines_of(path))
+    kept = _damaged_file(path)
+    _append_lines(kept, [line.content for line in lines if line.record is None])
+    atomic.sync_folder(kept.resolve().parent)
+    whole = [line.content + b"\n" for line in lines if line.record is not None]
+    atomic.replace_file(path, [b"".join(whole)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,15 +185,19 @@ def finish(
     what is run says `about`, too.
 
     Each new record is on disk before the next run begins, so that a killed run loses the cell in
-    flight and nothing else. `say` is told what the file held.
+    flight and nothing else. Damaged lines are moved to a file beside the records. `say` is told
+    what the file held; of several processes, in the first.
     """
     from tqdm import tqdm
 
     wanted = [cell for job in jobs for cell in job.cells]
     found = read_records(path) if path.exists() else RecordsFile([], [])
     done = {record.cell: record for record in found.records}
-    distributed.same_everywhere(sorted(map(str, done)), str(path))  # nobody runs before all read
-    if found.records or found.damaged:
+    # Nobody changes the file, and nobody runs, before all have read it.
+    distributed.same_everywhere(sorted(map(str, done)), str(path))
+    if distributed.rank() == 0 and (found.records or found.damaged):
+        if found.damaged:
+            _move_damaged_lines(path)
         say(_what_was_found(path, wanted, done, found))
     for cell in wanted:
         if cell.identity in (known or {}) and cell.identity not in done:
@@ -189,7 +229,14 @@ def _what_was_found(
     if found.damaged:
         lines = ", ".join(map(str, found.damaged))
         parts.append(f"{len(found.damaged)} damaged (line {lines})")
-    return f"{path}: {', '.join(parts)}; {len(wanted) - finished} to run"
+    moved = f"; damaged lines are now in {_damaged_file(path).name}" if found.damaged else ""
+    return f"{path}: {', '.join(parts)}; {len(wanted) - finished} to run{moved}"
+
+
+def write_summary(path: Path, summary: Mapping[str, Any]) -> None:
+    """Replace the file by a summary as JSON, as a whole or not at all."""
+    text = json.dumps(summary, indent=2, ensure_ascii=False) + "\n"
+    atomic.replace_file(Path(path), [text.encode()])
 
 
 def summarise(records: Iterable[RunRecord]) -> Summary:

@@ -51,8 +51,16 @@ def test_bad_rows_leave_no_file_and_no_trace_of_the_attempt(tmp_path):
             keys.snap(X, out=tmp_path / name)
     assert [file.name for file in tmp_path.iterdir()] == ["old.npy"]
     assert (tmp_path / "old.npy").read_bytes() == old
-    with pytest.raises(FileNotFoundError, match="nowhere"):
-        keys.snap(X[:5], out=tmp_path / "nowhere" / "codes.npy")
+
+
+def test_a_place_where_no_file_can_be_is_refused_before_any_work(tmp_path, monkeypatch):
+    keys, X = gaussian_keys(61, 11, 3, 31, 2)
+    monkeypatch.setattr(type(keys), "_restricted", None)  # what a search begins with
+    with pytest.raises(ValueError, match=r"out: expected .*; got .*codes.npy, .*no folder .*nowh"):
+        keys.snap(X, out=tmp_path / "nowhere" / "codes.npy")
+    with pytest.raises(ValueError, match=r"out: expected .*; got the folder .*; add a name to it"):
+        keys.snap(X, out=tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 SCRIPT = """

@@ -83,6 +83,27 @@ def test_declared_classes_have_columns_from_the_start(name):
 
 
 @every
+def test_a_call_that_declares_classes_refuses_others(name):
+    X, y = blobs(4)
+    first = y < 2
+    untouched = small(name)
+    before = dict(vars(untouched))
+    with pytest.raises(ValueError, match=r"y: expected .* classes .*got 2, 3; add them"):
+        untouched.partial_fit(X, y, classes=[0, 1])
+    assert vars(untouched) == before
+
+    model = small(name).partial_fit(X[first], y[first], classes=[0, 1])
+    attributes, scores = dict(vars(model)), model.decision_function(X)
+    with pytest.raises(ValueError, match="got 3; add them to classes, or leave classes out"):
+        model.partial_fit(X, y, classes=[2])  # 0 and 1 are known
+    assert vars(model) == attributes  # the same objects
+    assert np.array_equal(model.decision_function(X), scores)
+    model.partial_fit(X[y < 3], y[y < 3], classes=[2])
+    model.partial_fit(X, y)  # without a declaration, anything new is learned
+    assert model.classes_.tolist() == [0, 1, 2, 3]
+
+
+@every
 def test_fit_forgets_and_partial_fit_does_not(name):
     X, y = blobs(4)
     late = y >= 2

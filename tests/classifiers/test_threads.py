@@ -48,13 +48,14 @@ def test_answers_are_those_of_one_moment(rule):
     life = steps()
     clf = next(life)
     done = threading.Event()
-    problems, seen = [], set()
+    problems, seen, answered = [], set(), []
 
     def hammer():
         try:
             while not done.is_set():
                 labels, shares = answer(clf)
                 seen.add(tuple(labels))
+                answered.append(1)
                 if tuple(labels) not in expected_labels or shares not in expected_shares:
                     problems.append(labels)
         except Exception as error:
@@ -63,10 +64,15 @@ def test_answers_are_those_of_one_moment(rule):
     threads = [threading.Thread(target=hammer) for _ in range(3)]
     for thread in threads:
         thread.start()
-    for _ in life:
-        done.wait(0.01)
-    done.set()
-    for thread in threads:
-        thread.join()
+    try:
+        for _ in life:
+            # More answers than there are threads: one at least began after this stage.
+            enough = len(answered) + 4
+            while len(answered) < enough and not problems:
+                done.wait(0.001)
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join()
     assert problems == []
     assert len(seen) > 1  # they did predict while it learned

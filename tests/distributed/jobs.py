@@ -71,13 +71,24 @@ for size, port in zip(sys.argv[2].split(","), sys.argv[3].split(",")):
 """
 
 
+# Seconds after which a job counts as hung; a busy machine may take most of them.
+PATIENCE = 900
+
+
 def free_ports(count: int) -> list[str]:
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
+    """Ports that nobody else gets while this process lives, though the job comes to them later.
+
+    Sockets stay bound to them and never listen. The job's own, which reuses addresses as these do,
+    may listen beside them; the system gives such a port to no connection, and to nobody who asks
+    for any port.
+    """
+    ports = []
+    for _ in range(count):
+        one = socket.socket()
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         one.bind(("127.0.0.1", 0))
-    ports = [str(one.getsockname()[1]) for one in sockets]
-    for one in sockets:
-        one.close()
+        ports.append(str(one.getsockname()[1]))
+        one.detach()  # open until this process ends
     return ports
 
 
@@ -99,7 +110,7 @@ def start(program: str, folder: Path, sizes: tuple[int, ...]) -> subprocess.Pope
 def run(program: str, folder: Path, sizes: tuple[int, ...] = (1, 2, 4)) -> dict[int, list[Any]]:
     """For each size, what work() returned in each process."""
     job = start(program, folder, sizes)
-    _, errors = job.communicate(timeout=240)
+    _, errors = job.communicate(timeout=PATIENCE)
     assert job.returncode == 0, errors
     return {
         size: [torch.load(folder / f"{size}-{rank}.pt") for rank in range(size)] for size in sizes

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from .jobs import free_ports, start
+from .jobs import PATIENCE, free_ports, start
 
 PROGRAM = """
 import signal
@@ -65,7 +65,7 @@ def work(ports):
 def ended(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ended")
     job = start(PROGRAM, folder, (0,) * 5)
-    _, errors = job.communicate(timeout=120)
+    _, errors = job.communicate(timeout=PATIENCE)
     assert job.returncode == 0, errors
     return folder
 
@@ -110,7 +110,8 @@ with distributed.joined():
     done = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2",
          "--master-port", free_ports(1)[0], str(program)],
-        capture_output=True, text=True, timeout=60, env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True, text=True, timeout=PATIENCE,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert done.returncode != 0
     assert "rank      : 1 (local_rank: 1)" in done.stderr

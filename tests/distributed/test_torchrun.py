@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from .jobs import free_ports
+from .jobs import PATIENCE, free_ports
 
 BOTTLENECK = "n_codebooks=8,n_pairs=32,key_dim=4,key_epochs=2"
 CLASSIFIERS = (
@@ -47,7 +47,7 @@ def test_two_processes_write_what_one_writes(tmp_path):
         )
         for name, command in commands.items()
     }  # fmt: skip
-    printed = {name: job.communicate(timeout=240) for name, job in running.items()}
+    printed = {name: job.communicate(timeout=PATIENCE) for name, job in running.items()}
     assert all(job.returncode == 0 for job in running.values()), printed
     assert json.loads(printed["two"][0]).keys() == set(CLASSIFIERS)  # printed once
     one, two = records(tmp_path / "one"), records(tmp_path / "two")

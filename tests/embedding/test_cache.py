@@ -27,19 +27,21 @@ PROGRAM = """
 import sys, tiny
 from dkvb.embedding import embed
 from dkvb.embeddings_file import write_embeddings
-cache, out, seconds = sys.argv[1:]
-found = embed(
-    tiny.encoder(float(seconds)), tiny.dataset(), cache, shard_rows=16, batch_rows=4, workers=2
-)
+cache, out, seconds, most_batches = sys.argv[1:]
+encoder = tiny.encoder(float(seconds), most_batches=int(most_batches) or None)
+found = embed(encoder, tiny.dataset(), cache, shard_rows=16, batch_rows=4, workers=2)
 write_embeddings(out, found.parts(), y=found.labels)
 print(found.embedded)
 """
 
 
-def start(cache: Path, out: Path, seconds_a_batch: float) -> subprocess.Popen[str]:
-    """A process of its own that embeds the tiny data set."""
+def start(
+    cache: Path, out: Path, seconds_a_batch: float = 0.0, most_batches: int = 0
+) -> subprocess.Popen[str]:
+    """A process of its own that embeds the tiny data set; 0: all batches of it."""
+    arguments = [cache, out, seconds_a_batch, most_batches]
     return subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, str(cache), str(out), str(seconds_a_batch)],
+        [sys.executable, "-c", PROGRAM, *map(str, arguments)],
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])},
@@ -62,20 +64,21 @@ def undisturbed(tmp_path_factory):
 
 def test_a_killed_run_goes_on_where_it_stopped_to_the_same_bytes(tmp_path, undisturbed):
     cache, out = tmp_path / "cache", tmp_path / "out.npz"
-    process = start(cache, out, 0.1)
-    while len(list(cache.glob("embeddings/*/0000?.json"))) < 2:
-        assert process.poll() is None, "it ended before it could be killed"
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
+    process = start(cache, out, most_batches=10)  # two shards and half of the third
+    try:
+        while len(list(cache.glob("embeddings/*/0000?.json"))) < 2:
+            assert process.poll() is None, "it ended before it could be killed"
+            time.sleep(0.01)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
     assert not out.exists()
     (entry,) = Cache(cache).entries()
-    done = len(entry.present())
-    assert 2 <= done < SHARDS
-    again = start(cache, out, 0.0)
+    assert len(entry.present()) == 2
+    again = start(cache, out)
     printed, _ = again.communicate()
     assert again.returncode == 0
-    assert int(printed) == N - SHARD * done
+    assert int(printed) == N - 2 * SHARD
     assert out.read_bytes() == undisturbed[1]
     left = [path.name for path in entry.folder.iterdir() if path.suffix not in (".npy", ".json")]
     assert left == ["entry.lock"]  # nothing half-written, no claim

@@ -159,7 +159,7 @@ def test_an_unknown_encoder_lists_those_that_are_known(folder):
 def test_cache_ls_verify_and_rm(folder):
     embed(folder, "--shard-rows", "10")
     listed = dkvb("cache", "ls", "--cache", folder / "cache")
-    assert "1 kept" in listed.stdout
+    assert "1 kept" in " ".join(listed.stdout.split())  # a long path takes several lines
     assert "means" in listed.stdout
     (shown,) = json.loads(dkvb("cache", "ls", "--cache", folder / "cache", "--json").stdout)
     assert (shown["items"], shown["done"]) == (24, 24)
@@ -183,7 +183,8 @@ def test_cache_ls_verify_and_rm(folder):
     removed = dkvb("cache", "rm", entry.address[:5], "--cache", folder / "cache")
     assert "1 deleted" in removed.stdout
     assert dkvb("cache", "rm", "--all", "--cache", folder / "cache").exit_code == 0
-    assert "0 kept" in dkvb("cache", "ls", "--cache", folder / "cache").stdout
+    left = dkvb("cache", "ls", "--cache", folder / "cache").stdout
+    assert "0 kept" in " ".join(left.split())
 
 
 def test_embedding_loads_no_heavy_package_before_it_is_used():

@@ -1,5 +1,6 @@
 """Every encoder loads a state dict of the right shapes and computes what its library computes."""
 
+import hashlib
 import json
 
 import numpy as np
@@ -315,10 +316,10 @@ def test_sentence_transformers_are_the_librarys(sentence_folder, tmp_path):
 
 
 # ------------------------------------------------------------------------------- ONNX, prepared
-def write_onnx(path, rows):
+def write_onnx(path, rows, seed=0, **how):
     onnx = needs("onnx")
     helper, kinds = onnx.helper, onnx.TensorProto
-    weight = np.random.default_rng(0).normal(size=(4, 3, 3, 3)).astype(np.float32)
+    weight = np.random.default_rng(seed).normal(size=(4, 3, 3, 3)).astype(np.float32)
     graph = helper.make_graph(
         [helper.make_node("Conv", ["x", "w"], ["y"])],
         "net",
@@ -327,7 +328,7 @@ def write_onnx(path, rows):
         [onnx.numpy_helper.from_array(weight, "w")],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    onnx.save(model, str(path))
+    onnx.save(model, str(path), **how)
     return torch.from_numpy(weight)
 
 
@@ -343,9 +344,32 @@ def test_onnx_files(tmp_path, rows):
     close(encoder.encode(list(x)), theirs.mean(dim=(2, 3)))
     spatial = load_encoder(f"onnx:{tmp_path / 'net.onnx'}", pooling="map")
     close(spatial.encode(list(x)), theirs.flatten(1))
-    (tmp_path / "net.onnx.data").write_bytes(b"tensors kept beside the file")
-    other = load_encoder(f"onnx:{tmp_path / 'net.onnx'}")
-    assert other.identity["weights"] != encoder.identity["weights"]
+
+
+def test_an_onnx_file_is_known_by_itself_and_the_files_that_it_names(tmp_path):
+    needs("onnxruntime")
+
+    def known_by(name):
+        return load_encoder(f"onnx:{tmp_path / name}").identity["weights"]
+
+    def sha256(content):
+        return hashlib.sha256(content).digest()
+
+    write_onnx(tmp_path / "net.onnx", 1)
+    alone = known_by("net.onnx")
+    assert alone == sha256(sha256((tmp_path / "net.onnx").read_bytes())).hex()
+    (tmp_path / "net.onnx.bak").write_bytes(b"of no concern")
+    assert known_by("net.onnx") == alone
+
+    apart = {"save_as_external_data": True, "location": "weights.bin", "size_threshold": 0}
+    write_onnx(tmp_path / "spread.onnx", 1, **apart)
+    parts = [(tmp_path / name).read_bytes() for name in ("spread.onnx", "weights.bin")]
+    spread = known_by("spread.onnx")
+    assert spread == sha256(b"".join(sha256(part) for part in parts)).hex()
+    (tmp_path / "weights.bin").unlink()
+    write_onnx(tmp_path / "spread.onnx", 1, seed=1, **apart)
+    assert (tmp_path / "spread.onnx").read_bytes() == parts[0]  # nothing else tells them apart
+    assert known_by("spread.onnx") != spread
 
 
 def test_convmixers_prepared_rows_pass_through(tmp_path):

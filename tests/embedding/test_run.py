@@ -1,6 +1,7 @@
 """What `embed` does with items that are broken, noisy, too many, or change meanwhile."""
 
 import io
+import os
 from dataclasses import replace
 
 import numpy as np
@@ -100,6 +101,7 @@ def test_files_that_did_not_change_are_hashed_once(tmp_path, pictures, monkeypat
     assert embed(pixels_encoder(), counting, tmp_path / "cache", on_error="skip").embedded == 0
     assert read == []
     picture(99).save(pictures / "cat" / "0.png")
+    os.utime(pictures / "cat" / "0.png", (1, 1))  # another time, however coarse the disk's clock is
     changed = embed(pixels_encoder(), counting, tmp_path / "cache", on_error="skip")
     assert changed.embedded == 10
     assert sorted(read) == [0, *range(10)]  # the new one to be known, then all

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 
 import numpy as np
@@ -13,12 +14,18 @@ from dkvb.embedding.datasets.dataset import texts
 WIDTH = 5
 
 
-def encoder(seconds_a_batch: float = 0.0, fingerprint: str = "1") -> CallableEncoder:
-    """Letters counted and projected; what stands beside a text shows, as rounding errors would."""
+def encoder(
+    seconds_a_batch: float = 0.0, fingerprint: str = "1", most_batches: int | None = None
+) -> CallableEncoder:
+    """Letters counted and projected; what stands beside a text shows, as rounding errors would.
+
+    After `most_batches` it hangs, until somebody ends its process.
+    """
+    batches = itertools.count()
     matrix = torch.randn(256, WIDTH, generator=torch.Generator().manual_seed(0))
 
     def function(batch):
-        time.sleep(seconds_a_batch)
+        time.sleep(900 if next(batches) == most_batches else seconds_a_batch)
         counts = [np.bincount(np.frombuffer(t.encode(), np.uint8), minlength=256) for t in batch]
         rows = torch.from_numpy(np.stack(counts)).float().log1p() @ matrix
         return rows + 1e-3 * len(batch) + 1e-3 * rows.mean(dim=0)

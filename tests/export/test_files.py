@@ -33,11 +33,14 @@ def test_a_file_is_hardly_larger_than_its_tensors(rule: str, dtype: str, tmp_pat
     assert 1e5 < report.tensor_bytes < report.file_bytes <= 1.1 * report.tensor_bytes
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_memory_is_that_of_one_codebook(tmp_path: Path) -> None:
     path = export_onnx(middling("counts"), tmp_path / "model.onnx").path
+    # Not ru_maxrss, which begins at what the process that started this one had.
     program = f"""
-import resource, numpy, onnxruntime
-peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+import numpy, onnxruntime
+status = lambda: open("/proc/self/status").read()
+peak = lambda: int(status().split("VmHWM:")[1].split()[0]) / 1024
 session = onnxruntime.InferenceSession({str(path)!r}, providers=["CPUExecutionProvider"])
 x = numpy.random.default_rng(0).normal(size=(4000, 64)).astype("float32")
 run = lambda x: session.run(["probabilities"], {{"embedding": x}})
@@ -49,7 +52,7 @@ print(peak() - before)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     distances = 4000 * 512 * 8 / 2**20  # of one codebook: 16 MB; of all 64: 1,000 MB
-    assert float(done.stdout) < 6 * distances
+    assert 0 < float(done.stdout) < 6 * distances
 
 
 def test_large_models_keep_their_tensors_in_a_second_file(

@@ -76,6 +76,7 @@ def test_links_stay_links(tmp_path):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 @pytest.mark.parametrize("number", range(1, 6))
 def test_death_at_any_step_leaves_the_old_file_or_the_new_one(tmp_path, monkeypatch, number):
     path = tmp_path / "file"
@@ -93,10 +94,12 @@ def test_death_at_any_step_leaves_the_old_file_or_the_new_one(tmp_path, monkeypa
 
             return wrapped
 
-        for name in STEPS:
-            setattr(atomic, name, dying(getattr(atomic, name)))
-        atomic.replace_file(path, [b"new", b"er"])
-        os._exit(0)
+        try:
+            for name in STEPS:
+                setattr(atomic, name, dying(getattr(atomic, name)))
+            atomic.replace_file(path, [b"new", b"er"])
+        finally:
+            os._exit(0)  # also after an error: only one process may go on with the tests
     _, status = os.waitpid(child, 0)
     assert os.WIFSIGNALED(status)
     assert path.read_bytes() == (b"newer" if number == 5 else b"old")

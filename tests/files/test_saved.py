@@ -9,7 +9,8 @@ import torch
 from sklearn.base import clone
 from torch import nn
 
-from dkvb import BottleneckClassifier, Keys, KeyValueBottleneck, fit_keys
+from dkvb import BottleneckClassifier, Keys, KeyValueBottleneck, files, fit_keys
+from dkvb.bottleneck.saved import bottleneck_state
 from dkvb.classifiers import LinearClassifier, load_classifier
 from dkvb.files import FileError
 
@@ -70,7 +71,7 @@ def test_loaded_models_forget_relabel_and_merge_the_same(name, path):
     X, y = rows()
     order = np.argsort(y)  # yaks last
     X, y = X[order], y[order]
-    model = bottleneck(name).partial_fit(X, y, classes=["elk"])
+    model = bottleneck(name).partial_fit(X, y, classes=[*np.unique(y), "elk"])
     again = reload(model, path)
     if name == "sgd":
         for one in (model, again):
@@ -205,6 +206,14 @@ def test_bottleneck_module(path, decoder, gradient):
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
     assert torch.equal(model(X), again(X))
     assert not reload(model, path).training
+
+
+def test_a_decoder_of_another_kind_of_numbers_than_the_values_is_refused(path):
+    state = bottleneck_state(KeyValueBottleneck(keys(), n_outputs=5, decoder="linear"))
+    state.tensors["decoder.1.weight"] = state.tensors["decoder.1.weight"].double()
+    files.write(path, "bottleneck", state)
+    with pytest.raises(FileError, match="weight': expected float32"):
+        KeyValueBottleneck.load(path)
 
 
 def test_a_decoder_of_ones_own_must_be_given_again(path):

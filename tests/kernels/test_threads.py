@@ -48,7 +48,7 @@ def test_a_forked_child_works_after_the_parent_has():
     queue = context.SimpleQueue()
     child = context.Process(target=_in_child, args=(queue,), daemon=True)
     child.start()
-    assert queue._reader.poll(60), "the child hangs"
+    assert queue._reader.poll(600), "the child hangs"
     child_codes, child_values = queue.get()
     child.join()
     assert np.array_equal(child_codes, codes.numpy())

@@ -4,6 +4,14 @@ import os
 
 import pytest
 
+from dkvb.model_folder import folder
+
+
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch):
+    """A journal is compacted where a test wants it, never because the machine is busy."""
+    monkeypatch.setattr(folder, "MOST_SECONDS", float("inf"))
+
 
 @pytest.fixture
 def path(tmp_path, monkeypatch):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import select
 import signal
 import sys
 import tempfile
@@ -123,6 +124,7 @@ class Trial:
             finally:
                 os._exit(1)
         os.close(writing)
+        select.select([reading], [], [])  # until it begins, however busy the machine is
         time.sleep(self.rng.uniform(0, LONGEST))
         os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)

@@ -126,12 +126,20 @@ def test_labels_that_are_numbers(place):
     assert read_folder("model").classifier.classes_.tolist() == [0, 1, 3]
 
 
+OTHER_WIDTH = "expected rows of width 6, as before; got width 9; give embeddings as before"
 REFUSED = [
     (["learn", "nothing", "--data", "early.npz"], "make one with fit"),
     (["predict", "nothing", "--data", "early.npz"], "expected the folder of a model"),
     (["learn", "model", "--data", "nothing.npz"], "found no file"),
     (["learn", "model", "--data", "rows.npz"], "add y"),
-    (["learn", "model", "--data", "wide.npz"], "features"),
+    (["learn", "model", "--data", "wide.npz"], f"--data wide.npz: {OTHER_WIDTH}"),
+    (["forget", "model", "--data", "wide.npz"], f"--data wide.npz: {OTHER_WIDTH}"),
+    (["predict", "model", "--data", "wide.npz"], f"--data wide.npz: {OTHER_WIDTH}"),
+    (["inspect", "model", "--data", "wide.npz"], f"--data wide.npz: {OTHER_WIDTH}"),
+    (
+        ["fit", "new", "--data", "early.npz", "--keys", "wide.npz"],
+        f"--keys wide.npz: {OTHER_WIDTH}",
+    ),
     (["learn", "model", "--data", "photos"], "--encoder: expected the name of an encoder"),
     (["forget", "model"], "either --label or --data"),
     (["forget", "model", "--label", "dog"], "--label: expected one of ant, bee; got 'dog'"),
@@ -142,6 +150,8 @@ REFUSED = [
     (["export", "model", "model.pkl"], ".onnx or .safetensors"),
     (["export", "model", "m.safetensors", "--dtype", "int8"], "dtype: expected None"),
     (["predict", "model", "--data", "rows.npz", "--out", "answers.txt"], "expected a name in .npz"),
+    (["predict", "model", "--data", "no.npz", "--out", "no/a.npz"], "there is no folder no;"),
+    (["export", "model", "no/model.onnx"], "there is no folder no;"),
     (["inspect", "early.npz"], "expected a file written by dkvb"),
 ]
 

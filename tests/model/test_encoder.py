@@ -8,7 +8,10 @@ import pytest
 import torch
 from PIL import Image
 from torch import nn
+from typer.main import get_command
 
+from dkvb.cli import app
+from dkvb.cli._once import Once
 from dkvb.embedding.encoder import ModuleEncoder
 from dkvb.embedding.transforms import ImageTransform
 from dkvb.model_folder import read_folder
@@ -121,13 +124,25 @@ def test_models_and_keys_of_other_weights_are_refused(place):
 
 def test_what_says_nothing_of_its_encoder_is_taken_as_it_is(place):
     fit()
-    good("learn", "model", "--data", "plain.npz")
-    good("predict", "model", "--data", "plain.npz")
+    commands = (("learn", "model"), ("predict", "model"), ("inspect", "model"), ("forget", "model"))
+    for command in commands:
+        done = dkvb(*command, "--data", "plain.npz")
+        assert done.exit_code == 0
+        (said,) = (line for line in done.stderr.splitlines() if "encoder" in line)
+        assert said.startswith("--data plain.npz names no encoder: taken for embeddings by eyes")
+        assert "encoder" not in dkvb(*command, "--data", "rows.npz").stderr
+    for told in (["--quiet"], ["--encoder", "eyes"]):
+        assert dkvb("learn", "model", "--data", "plain.npz", *told).stderr == ""
+    assert "--keys plain.npz names no encoder" in dkvb(
+        "fit", "keyed", "--data", "rows.npz", "--keys", "plain.npz", "--classifier", SETTINGS
+    ).stderr  # fmt: skip
     fit("--encoder", "eyes", data="plain.npz", model="plain")
     assert good("learn", "plain", "--data", "other.npz").startswith("learned 18 rows")
     found = read_folder("plain")
     assert (found.encoder, found.encoder_fingerprint) == ("eyes", None)
     fit(data="plain.npz", model="silent")
+    for file in ("plain.npz", "rows.npz"):  # nothing to compare with
+        assert dkvb("learn", "silent", "--data", file).stderr == ""
     assert read_folder("silent").encoder is None
     assert "not told\n" in good("inspect", "silent")
 
@@ -171,10 +186,31 @@ def test_a_folder_of_other_files_is_no_place_for_a_model(place):
         (["predict", "m", *["--data", "a"] * 3], "--data: expected once; got it 3 times"),
         (["evaluate", "--train", "a", "--train", "b"], "--train: expected once"),
         (["reproduce", "toy", "--data", "a", "--data", "b"], "--data: expected once"),
+        (["cache", "ls", "--cache", "a", "--cache", "b"], "--cache: expected once"),
+        (["cache", "verify", "--cache", "a", "--cache", "b"], "--cache: expected once"),
+        (["cache", "rm", "4a", "--cache", "a", "--cache", "b"], "--cache: expected once"),
     ],
 )
 def test_options_with_one_value_are_given_once(place, arguments, says):
     assert says in refused(place, *arguments)
+
+
+def test_no_command_takes_the_last_of_two_values_without_a_word():
+    def commands(group):
+        for command in group.commands.values():
+            yield from commands(command) if hasattr(command, "commands") else [command]
+
+    found = list(commands(get_command(app)))
+    assert len(found) > 10
+    assert [command.name for command in found if not isinstance(command, Once)] == []
+
+
+def test_an_encoder_of_another_width_is_refused_before_it_embeds(place, monkeypatch):
+    np.savez("wide.npz", x=np.eye(18, 40), y=np.array(["red", "green", "blue"] * 6))
+    fit("--encoder", "eyes", data="wide.npz", model="wide")  # which cannot know the fingerprint
+    monkeypatch.setattr("dkvb.embedding.embed", None)
+    said = refused(place, "learn", "wide", "--data", "photos")
+    assert "--data photos: expected rows of width 40, as before; got width 32" in said
 
 
 def test_flags_and_lists_may_be_given_often(place):

@@ -172,7 +172,7 @@ def test_one_writer_at_a_time(path):
     (path / "lock").write_text(" " + "9" * 30)
     program = (
         "import sys, time; from dkvb.model_folder import open_folder;"
-        "model = open_folder(sys.argv[1]); print('locked', flush=True); time.sleep(60)"
+        "model = open_folder(sys.argv[1]); print('locked', flush=True); time.sleep(900)"
     )
     other = subprocess.Popen(
         [sys.executable, "-c", program, str(path)], stdout=subprocess.PIPE, text=True

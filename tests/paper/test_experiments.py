@@ -10,6 +10,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))  # importlib mode knows no sibling modules
 from tiny import NAMES, run, setup
 
+from dkvb.files import atomic
 from dkvb.paper import EXPERIMENTS, _experiment, module_of
 from dkvb.records import read_records
 
@@ -77,6 +78,9 @@ def test_a_deleted_and_a_cut_line_are_redone_with_the_same_numbers(name, folders
     assert f"{left} of {len(before)} runs finished, 1 damaged (line 1); 2 to run" in said[0]
     untouched = {r.cell: r for r in before[2:]}
     assert all(r == untouched[r.cell] for r in after if r.cell in untouched)
+    assert (tmp_path / "records.jsonl.damaged").read_bytes() == lines[1]
+    run(name, tmp_path, seeds=(1, 2), say=said.append)
+    assert said[1:] == [f"{path}: {len(before)} of {len(before)} runs finished; 0 to run"]
 
 
 def test_more_seeds_run_only_what_is_new(tmp_path):
@@ -150,6 +154,30 @@ def test_fields_can_be_changed(name, text, expected):
 def test_bad_changes_are_refused(name, text, message):
     with pytest.raises(ValueError, match=message):
         _experiment.configured("key-dim", quick=False, changes={name: text})
+
+
+def test_redrawing_leaves_damaged_lines_where_they_are(tmp_path):
+    run("values", tmp_path)
+    with (tmp_path / "records.jsonl").open("ab") as file:
+        file.write(b'{"classifier": "bottle')
+    before, said = (tmp_path / "records.jsonl").read_bytes(), []
+    _experiment.redraw("values", tmp_path, said.append)
+    assert "left out 1 damaged (line 2)" in said[0]
+    assert (tmp_path / "records.jsonl").read_bytes() == before
+    assert not (tmp_path / "records.jsonl.damaged").exists()
+
+
+def test_a_summary_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatch):
+    run("values", tmp_path)
+    before = (tmp_path / "summary.json").read_bytes()
+
+    def fail(old, new):
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(atomic, "rename", fail)
+    with pytest.raises(OSError, match="No space"):
+        _experiment.redraw("values", tmp_path)
+    assert (tmp_path / "summary.json").read_bytes() == before
 
 
 def test_redrawing_needs_records(tmp_path):

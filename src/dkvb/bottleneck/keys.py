@@ -155,6 +155,7 @@ class Keys:
             raise ValueError(
                 f"top: expected at most {self.n_pairs}, the number of pairs; got {top}"
             )
+        out = None if out is None else _validate.new_file("out", out)
         index, allowed = self._restricted(active, backend)
         found = self._search(X, index, allowed, top)
         return Codes(self._gathered(found, len(X), top, out), self.fingerprint, X)
@@ -170,14 +171,14 @@ class Keys:
         found: Iterator[tuple[slice, Tensor, int]],
         n: int,
         top: int,
-        out: str | Path | None = None,
+        out: Path | None = None,
     ) -> Tensor:
         """The codes that a search found by chunks, as one tensor (n, C, top)."""
         dtype = torch.uint16 if self.n_pairs <= 1 << 16 else torch.int32
         shape = (n, self.n_codebooks, top)
         parts = ((part, codes.to(dtype)) for part, codes, _ in found)
         if out is not None:
-            return _in_file(Path(out), shape, dtype, parts)
+            return _in_file(out, shape, dtype, parts)
         every = torch.empty(shape, dtype=dtype, device=self.device)
         for part, codes in parts:
             every[part] = codes

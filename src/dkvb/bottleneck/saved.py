@@ -137,7 +137,7 @@ def bottleneck_from(
             "is not one of ours and files hold no code; got None"
         )
     if decoder is None:
-        decoder = _decoder(state, kind, C * values.shape[2])
+        decoder = _decoder(state, kind, C * values.shape[2], values.dtype)
     settings: dict[str, Any] = {
         name: state.fact(name, kind)
         for name, kind in (("pool", str), ("gradient", str), ("train_decoder", bool))
@@ -177,8 +177,8 @@ def decoder_kind(decoder: nn.Module) -> str:
     )
 
 
-def _decoder(state: State, kind: str, width: int) -> nn.Module:
-    """A decoder of ours whose layers have the shapes of the tensors that the file holds."""
+def _decoder(state: State, kind: str, width: int, dtype: torch.dtype) -> nn.Module:
+    """A decoder of ours for values of that kind, with layers of the shapes that the file holds."""
     if kind == "mean":
         return MeanPool()
     if kind not in ("linear", "mlp"):
@@ -187,7 +187,7 @@ def _decoder(state: State, kind: str, width: int) -> nn.Module:
     for place in (1,) if kind == "linear" else (1, 3):
         if place == 3:
             layers.append(nn.ReLU())
-        weight = state.tensor(f"decoder.{place}.weight", _FLOATS, (None, width))
+        weight = state.tensor(f"decoder.{place}.weight", dtype, (None, width))
         layers.append(_linear(weight))
         width = len(weight)
     return nn.Sequential(*layers)

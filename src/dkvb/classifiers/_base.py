@@ -94,7 +94,8 @@ class StreamClassifier(OpenClassifier):
     def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:
         """Learn from these rows, beside what was learned before.
 
-        `classes` declares labels that will come later, in any call; it is never needed.
+        `classes` declares labels that will come later, in any call; it is never needed. Where it
+        is given, labels in y are among these or known from earlier calls.
         """
         return self._learn_from(X, y, classes, fresh=not hasattr(self, "_labels"))
 
@@ -151,10 +152,8 @@ class StreamClassifier(OpenClassifier):
         # Every check comes before the first change.
         self._check_settings()
         rows, targets = self._checked(X, y)
-        labels = LabelIndex() if fresh else self._labels.copy()
-        if classes is not None:
-            labels.add(classes, "classes")
-        labels.add(targets, "y")
+        before = LabelIndex() if fresh else self._labels
+        labels = before.after_call(classes, targets)
         self._remember_features(X, reset=fresh)
 
         if fresh:

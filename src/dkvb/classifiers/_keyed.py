@@ -44,6 +44,19 @@ class KeyedClassifier(OpenClassifier, SavedWithKeys):
 
     def fit_keys(self, X: Any, progress: bool = False) -> Keys:
         """Keys of this classifier's sizes from unlabelled rows; see `dkvb.fit_keys`."""
+        with warnings.catch_warnings():
+            if self.n_pairs is None:  # nobody asked for a number that cannot be had
+                warnings.simplefilter("ignore", FewRowsWarning)
+            return fit_keys(
+                X,
+                **self.key_settings(),
+                random_state=self._seed(self.random_state),
+                device=self.device,
+                progress=progress,
+            )
+
+    def key_settings(self) -> dict[str, Any]:
+        """What keys are asked for: this classifier's own settings, else its rule's."""
         own = {
             "n_codebooks": self.n_codebooks,
             "n_pairs": self.n_pairs,
@@ -53,17 +66,7 @@ class KeyedClassifier(OpenClassifier, SavedWithKeys):
             "conditioning": self.conditioning,
             "n_components": self.n_components,
         }
-        settings = RULES[self.rule].KEY_SETTINGS | {k: v for k, v in own.items() if v is not None}
-        with warnings.catch_warnings():
-            if self.n_pairs is None:  # nobody asked for a number that cannot be had
-                warnings.simplefilter("ignore", FewRowsWarning)
-            return fit_keys(
-                X,
-                **settings,
-                random_state=self._seed(self.random_state),
-                device=self.device,
-                progress=progress,
-            )
+        return RULES[self.rule].KEY_SETTINGS | {k: v for k, v in own.items() if v is not None}
 
     def _learn_from(
         self, X: Any, y: Any, classes: Any, fresh: bool, sample_weight: Any = None
@@ -78,15 +81,11 @@ class KeyedClassifier(OpenClassifier, SavedWithKeys):
         if sample_weight is not None:
             chosen = repeated(sample_weight, len(targets))
             rows, targets = rows[chosen], targets[chosen]
-        labels = LabelIndex() if before is None else before.labels.copy()
+        known = LabelIndex() if before is None else before.labels
+        labels = known.after_call(classes, *_of_everyone(targets), targets)
         declared = LabelIndex()
         if classes is not None:
             declared.add(classes, "classes")
-            labels.add(classes, "classes")
-        if distributed.world_size() > 1:  # the same columns in all processes
-            for everyones in distributed.gather_objects(np.unique(targets).tolist()):
-                labels.add(everyones, "y")
-        labels.add(targets, "y")
         if self.reject is not None:
             unknown_label(labels)
         if before is None:
@@ -212,3 +211,10 @@ class KeyedClassifier(OpenClassifier, SavedWithKeys):
             super()._remember_features(X, reset)
         elif reset:
             self.n_features_in_ = X.rows.shape[1]
+
+
+def _of_everyone(targets: NDArray[Any]) -> list[Any]:
+    """The labels of each process, of several: all come to the same columns, or the same error."""
+    if distributed.world_size() < 2:
+        return []
+    return distributed.gather_objects(np.unique(targets).tolist())

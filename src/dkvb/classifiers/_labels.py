@@ -121,6 +121,31 @@ class LabelIndex:
             self._column.setdefault(label, len(self._column))
         self._sorted = None
 
+    def after_call(self, classes: Any, *targets: Any) -> LabelIndex:
+        """The index of a model that has learned these labels too; this one stays as it is.
+
+        Where `classes` are declared, a label that is none of them and was not known before is a
+        slip, and refused.
+
+        >>> LabelIndex().after_call(["ant", "bee"], ["bee"]).to_list()
+        ['ant', 'bee']
+        >>> LabelIndex().after_call(None, ["bee"]).after_call(["cat"], ["cat", "bee"]).to_list()
+        ['bee', 'cat']
+        """
+        later = self.copy()
+        if classes is not None:
+            later.add(classes, "classes")
+        n_known = len(later)
+        for y in targets:
+            later.add(y, "y")
+        if classes is not None and len(later) > n_known:
+            raise ValueError(
+                "y: expected labels that classes declares in this call, or that were known before; "
+                f"got {_shown(later.plain()[n_known:])}; add them to classes, or leave classes "
+                "out: new labels are learned without being declared"
+            )
+        return later
+
     def columns(self, labels: Any, name: str = "y") -> NDArray[np.int64]:
         """The column of each label (n,); labels never added are an error that names them."""
         array, kind = _plain(labels, name)
@@ -132,8 +157,7 @@ class LabelIndex:
             label for label, column in zip(distinct.tolist(), known, strict=True) if column < 0
         ]
         if unknown:
-            shown = ", ".join(map(repr, unknown[:10])) + (", …" if len(unknown) > 10 else "")
-            raise ValueError(f"{name}: expected labels learned before; got {shown}")
+            raise ValueError(f"{name}: expected labels learned before; got {_shown(unknown)}")
         return np.asarray(known, dtype=np.int64)[inverse.reshape(-1)]
 
     def remove(self, label: Any) -> int:
@@ -202,6 +226,10 @@ class LabelIndex:
             order = np.argsort(array, kind="stable").astype(np.int64)
             self._sorted = array[order], order
         return self._sorted
+
+
+def _shown(labels: list[Any]) -> str:
+    return ", ".join(map(repr, labels[:10])) + (", …" if len(labels) > 10 else "")
 
 
 def _distinct(array: NDArray[Any]) -> list[Any]:

@@ -136,9 +136,10 @@ class BottleneckClassifier(KeyedClassifier):
     ) -> Self:
         """Learn from these rows, beside what was learned before.
 
-        `classes` declares labels that will come later, in any call; it is never needed. With `sgd`
-        and all classes declared in the first call, values are those of the paper. A whole number
-        in `sample_weight` (n,) is how often a row counts, as if it were there so often.
+        `classes` declares labels that will come later, in any call; it is never needed. Where it
+        is given, labels in y are among these or known from earlier calls. With `sgd` and all
+        classes declared in the first call, values are those of the paper. A whole number in
+        `sample_weight` (n,) is how often a row counts, as if it were there so often.
         """
         fresh = not hasattr(self, "_memory")
         return self._learn_from(X, y, classes, fresh, sample_weight)

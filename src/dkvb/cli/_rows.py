@@ -9,6 +9,8 @@ from typing import Annotated, Any, NamedTuple, Protocol
 
 import typer
 
+from dkvb.cli._shared import note, show_progress
+
 Data = Annotated[
     str,
     typer.Option(
@@ -34,6 +36,14 @@ class Embedded(Protocol):
         """What tells its weights and settings from others, if it is known."""
 
 
+class Reference(Embedded, Protocol):
+    """What more rows have to be like."""
+
+    @property
+    def width(self) -> int | None:
+        """How many numbers a row has, if it is known."""
+
+
 class LabelledRows(NamedTuple):
     """Embeddings (n, m), labels (n,) where there are any, and the encoder that made them."""
 
@@ -41,6 +51,11 @@ class LabelledRows(NamedTuple):
     y: Any
     encoder: str | None
     encoder_fingerprint: str | None
+
+    @property
+    def width(self) -> int:
+        """How many numbers a row has."""
+        return int(self.x.shape[1])
 
 
 class Source(NamedTuple):
@@ -56,17 +71,20 @@ def read_rows(
     *,
     labelled: bool,
     device: str,
-    like: Embedded | None = None,
+    like: Reference | None = None,
     option: str = "--data",
-    progress: bool = False,
+    quiet: bool = False,
 ) -> LabelledRows:
     """The rows that `option` names; labels are read where they are needed, or there.
 
-    Rows of another encoder than those of `like` are refused; its encoder is taken unless another is
-    named.
+    Rows of another encoder or width than those of `like` are refused; its encoder is taken unless
+    another is named. Rows that name no encoder are taken, with a note unless `quiet`.
     """
     if data.endswith(".npz"):
-        return _from_npz(Path(data), encoder, labelled, like, option)
+        rows = _from_npz(Path(data), encoder, labelled, like, option)
+        if not quiet:
+            _note_unnamed(f"{option} {data}", rows, like)
+        return rows
     name = encoder or (like.encoder if like else None)
     if name is None:
         raise ValueError(
@@ -78,12 +96,13 @@ def read_rows(
     model = load_encoder(name, device=device)
     source = source_of(name, model)
     check_same_encoder(f"{option} {data}", source, like)
+    _check_same_width(f"{option} {data}", model.dimension, like)
     items = load_dataset(data, kind=model.takes)
     if labelled and items.labels is None:
         raise ValueError(f"{option}: expected items with labels; {data} has none")
     # Not in the cache for good, where no forgetting would find them; dkvb embed keeps them.
     with TemporaryDirectory(prefix="dkvb-") as cache:
-        found = embed(model, items, cache, progress=progress)
+        found = embed(model, items, cache, progress=show_progress(quiet))
         return LabelledRows(found.array(), found.labels, *source)
 
 
@@ -106,12 +125,30 @@ def check_same_encoder(what: str, got: Embedded, expected: Embedded | None) -> N
         )
 
 
+def _check_same_width(what: str, width: int, expected: Reference | None) -> None:
+    if expected and expected.width is not None and width != expected.width:
+        made_by = f" by {expected.encoder}" if expected.encoder else ""
+        raise ValueError(
+            f"{what}: expected rows of width {expected.width}, as before; got width {width}; give "
+            f"embeddings{made_by} as before (dkvb embed), or fit a new model"
+        )
+
+
+def _note_unnamed(what: str, got: Embedded, expected: Embedded | None) -> None:
+    """Say that nothing could be checked of rows that do not tell what made them."""
+    if expected and expected.encoder and not (got.encoder or got.encoder_fingerprint):
+        note(
+            f"{what} names no encoder: taken for embeddings by {expected.encoder}, as before; "
+            "dkvb embed writes the name into its files, --encoder gives it here"
+        )
+
+
 def _shown(source: Embedded) -> str:
     return f"{source.encoder or 'an encoder'} (fingerprint {str(source.encoder_fingerprint)[:8]})"
 
 
 def _from_npz(
-    path: Path, encoder: str | None, labelled: bool, like: Embedded | None, option: str
+    path: Path, encoder: str | None, labelled: bool, like: Reference | None, option: str
 ) -> LabelledRows:
     from dkvb.embedding import lasting_name
     from dkvb.embeddings_file import read_embeddings, read_encoder, read_labelled
@@ -126,8 +163,11 @@ def _from_npz(
     source = Source(told or named, fingerprint)
     check_same_encoder(f"{option} {path}", source, like)
     if labelled or _has_labels(path):
-        return LabelledRows(*read_labelled(path, option), *source)
-    return LabelledRows(read_embeddings(path, option), None, *source)
+        rows = LabelledRows(*read_labelled(path, option), *source)
+    else:
+        rows = LabelledRows(read_embeddings(path, option), None, *source)
+    _check_same_width(f"{option} {path}", rows.width, like)
+    return rows
 
 
 def _has_labels(path: Path) -> bool:

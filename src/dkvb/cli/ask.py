@@ -41,9 +41,11 @@ def predict(
 ) -> None:
     """Print the label of each row, one a line; with labelled rows, also how many are right."""
     with clear_errors(), short_warnings():
+        if out is not None:
+            _check_name(out)
         found = read_model(model, device)
         classifier = found.classifier
-        how: dict[str, Any] = {"like": found, "device": available(device)}
+        how: dict[str, Any] = {"like": found, "device": available(device), "quiet": quiet}
         rows = read_rows(data, encoder, labelled=False, **how)
         labels = classifier.predict(rows.x)
         shares = classifier.predict_proba(rows.x) if hasattr(classifier, "predict_proba") else None
@@ -115,6 +117,9 @@ def export(
 ) -> None:
     """Write a model to one file, for use elsewhere."""
     with clear_errors(), short_warnings():
+        from dkvb import _validate
+
+        _validate.new_file("OUT", out)
         found = read_model(model)
         name = encoder or found.encoder
         if with_encoder and (name is None or out.suffix != ".onnx"):
@@ -129,7 +134,8 @@ def export(
         elif out.suffix == ".safetensors":
             rows = None
             if data is not None and dtype is not Dtype.float32:
-                rows = read_rows(data, encoder, labelled=True, like=found, device="cpu")
+                how: dict[str, Any] = {"like": found, "device": "cpu", "quiet": quiet}
+                rows = read_rows(data, encoder, labelled=True, **how)
             report = _export_file(classifier, out, dtype, rows)
         else:
             raise ValueError(f"OUT: expected a name in .onnx or .safetensors; got {out}")
@@ -158,6 +164,14 @@ def _print_answers(labels: Any, shares: Any, novelty: Any, as_json: bool) -> Non
         typer.echo("\n".join(map(str, labels.tolist())))
 
 
+def _check_name(out: Path) -> None:
+    from dkvb import _validate
+
+    if out.suffix != ".npz":
+        raise ValueError(f"--out: expected a name in .npz; got {out}")
+    _validate.new_file("--out", out)
+
+
 def _write_answers(out: Path, classes: Any, labels: Any, shares: Any, novelty: Any) -> None:
     import io
 
@@ -165,8 +179,6 @@ def _write_answers(out: Path, classes: Any, labels: Any, shares: Any, novelty: A
 
     from dkvb.files import replace_file
 
-    if out.suffix != ".npz":
-        raise ValueError(f"--out: expected a name in .npz; got {out}")
     arrays = {"label": labels, "classes": classes, "probability": shares, "novelty": novelty}
     buffer = io.BytesIO()
     np.savez(buffer, **{name: array for name, array in arrays.items() if array is not None})

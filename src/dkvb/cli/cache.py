@@ -11,6 +11,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from dkvb.cli._once import Once
 from dkvb.cli._shared import Quiet, clear_errors
 from dkvb.cli.embed import AsJson, CacheFolder, readable
 
@@ -23,7 +24,7 @@ Some = Annotated[
 ]
 
 
-@cache.command("ls")
+@cache.command("ls", cls=Once)
 def ls(folder: CacheFolder = None, as_json: AsJson = False) -> None:
     """List what is kept, with its size."""
     from dkvb.embedding import Cache
@@ -60,7 +61,7 @@ def ls(folder: CacheFolder = None, as_json: AsJson = False) -> None:
     Console(width=None if sys.stdout.isatty() else 200).print(table)
 
 
-@cache.command("verify")
+@cache.command("verify", cls=Once)
 def verify(
     entries: Some = None, folder: CacheFolder = None, as_json: AsJson = False, quiet: Quiet = False
 ) -> None:
@@ -86,7 +87,7 @@ def verify(
         raise typer.Exit(1)
 
 
-@cache.command("rm")
+@cache.command("rm", cls=Once)
 def rm(
     entries: Some = None,
     everything: Annotated[bool, typer.Option("--all", help="Delete all entries.")] = False,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -75,6 +74,7 @@ def evaluate(
     """Run classifiers through a stream and compare them, over seeds.
 
     Runs that the folder has records of already are not run again.
+    Table, summary and picture are of the runs asked for; records of others stay.
     """
     with clear_errors():
         from dkvb.comparison import Comparison, Data, parse_spec
@@ -108,22 +108,22 @@ def evaluate(
         comparison.rehearse(data)
         make_folder(out)
 
-    from dkvb.records import finish, summarise
+    from dkvb import distributed
+    from dkvb.records import finish, summarise, write_summary
 
-    with short_warnings():
+    with clear_errors(), short_warnings():
         records = finish(
             comparison.jobs(data),
             out / "records.jsonl",
             progress=show_progress(quiet),
             say=silence if quiet else note,
         )
-    from dkvb import distributed
-
     if distributed.rank() > 0:
         return
-    summary = summarise(records)
-    (out / "summary.json").write_text(json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
-    picture = _draw_curves(records, out / "accuracy.png")
+    with clear_errors():
+        summary = summarise(records)
+        write_summary(out / "summary.json", summary)
+        picture = _draw_curves(records, out / "accuracy.png")
     if as_json or not quiet:
         seed_word = f"{len(comparison.seeds)} seed{'s' * (len(comparison.seeds) > 1)}"
         show(

@@ -15,7 +15,6 @@ from dkvb.cli._shared import (
     available,
     clear_errors,
     short_warnings,
-    show_progress,
 )
 
 ModelPath = Annotated[Path, typer.Argument(metavar="MODEL", help="Folder of the model.")]
@@ -50,7 +49,7 @@ def fit(
 
         spec, place = parse_spec(classifier), available(device)
         _check_free(model, replace)
-        how: dict[str, Any] = {"device": place, "progress": show_progress(quiet)}
+        how: dict[str, Any] = {"device": place, "quiet": quiet}
         rows = read_rows(data, encoder, labelled=True, **how)
         unlabelled = None
         if keys is not None:
@@ -152,8 +151,7 @@ def _opened(model: Path, device: Device) -> Any:
 
 def _rows(folder: Any, data: str, encoder: str | None, quiet: bool) -> Any:
     device = folder.classifier.get_params().get("device", "cpu")
-    how: dict[str, Any] = {"device": device, "progress": show_progress(quiet)}
-    return read_rows(data, encoder, labelled=True, like=folder.model, **how)
+    return read_rows(data, encoder, labelled=True, like=folder.model, device=device, quiet=quiet)
 
 
 def _labels(classifier: Any, texts: list[str]) -> list[Any]:

@@ -49,6 +49,11 @@ class Model:
     replay_seconds: float
     encoder_fingerprint: str | None = None  # of its weights and settings, if they are known
 
+    @property
+    def width(self) -> int | None:
+        """Width of the rows that it has learned; None before there were any."""
+        return getattr(self.classifier, "n_features_in_", None)
+
 
 def read_folder(path: str | Path, device: str = "cpu") -> Model:
     """The model in a folder, as it is now; nobody who changes it meanwhile can disturb."""

@@ -24,7 +24,7 @@ from dkvb.paper._kinds import KINDS, kind_of, settings_of
 from dkvb.paper._source import Source, stream_data
 from dkvb.paper._tables import grouped
 from dkvb.paper.statements import judge
-from dkvb.records import Cell, Job, Number, RunRecord, finish, read_records
+from dkvb.records import Cell, Job, Number, RunRecord, finish, read_records, write_summary
 
 Rows = dict[str, dict[str, Any]]
 
@@ -169,8 +169,7 @@ def show(name: str, records: list[RunRecord], out: Path) -> dict[str, Any]:
     }
     if distributed.rank() > 0:
         return summary
-    text = json.dumps(summary, indent=2, ensure_ascii=False)
-    (out / "summary.json").write_text(text + "\n", encoding="utf-8")
+    write_summary(out / "summary.json", summary)
     module.draw(records, out / f"{name}.png", title)
     return summary
 

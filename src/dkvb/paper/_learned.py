@@ -34,8 +34,7 @@ def learn(setup: Setup, data: Placed, spec: ClassifierSpec, order: str, seed: in
     if hasattr(classifier, "fit_keys"):
         classifier = with_shared_keys(classifier, data, seed)
     (x, y), (x_test, y_test) = data.rows_for(spec)
-    if hasattr(classifier, "prepare"):
-        x, x_test = classifier.prepare(x), classifier.prepare(x_test)
+    x, x_test = data.prepare(classifier, x), data.prepare(classifier, x_test)
     classes = np.unique(np.concatenate([y, y_test]))
     iid = order == "iid"
     for stage in streams.iid(y, seed) if iid else streams.class_incremental(y, 2, seed):

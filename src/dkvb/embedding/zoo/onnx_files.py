@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -79,9 +80,35 @@ def build(wanted: Wanted) -> OnnxEncoder:
 
 
 def _hash(path: Path) -> str:
-    """Of the file, and of those beside it that large models keep their tensors in."""
+    """Of the file, and of those that it names as the place of its tensors, as large models do."""
     digest = hashlib.sha256()
-    for part in sorted(path.parent.glob(f"{path.name}*")):
+    for part in (path, *(path.parent / place for place in _places_of_tensors(path))):
         with part.open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()
+
+
+def _places_of_tensors(path: Path) -> list[str]:
+    """The files, relative to its own folder, that an ONNX file keeps tensors in."""
+    onnx = require("onnx", "onnx", "encoder onnx")
+    model = onnx.load(path, format="protobuf", load_external_data=False)
+    return sorted(
+        {
+            entry.value
+            for tensor in _messages(model, onnx.TensorProto)
+            if onnx.external_data_helper.uses_external_data(tensor)
+            for entry in tensor.external_data
+            if entry.key == "location"
+        }
+    )
+
+
+def _messages(message: Any, kind: type) -> Iterator[Any]:
+    """All messages of a kind inside another, wherever: weights, constants, branches, functions."""
+    if isinstance(message, kind):
+        yield message
+        return
+    for field, value in message.ListFields():
+        if field.message_type is not None:
+            for part in [value] if hasattr(value, "ListFields") else value:
+                yield from _messages(part, kind)
