@@ -1,7 +1,10 @@
 """What every classifier promises, whatever it is made of."""
 
+import gc
 import inspect
 import pickle
+import weakref
+from copy import deepcopy
 
 import numpy as np
 import pytest
@@ -101,6 +104,22 @@ def test_a_call_that_declares_classes_refuses_others(name):
     model.partial_fit(X[y < 3], y[y < 3], classes=[2])
     model.partial_fit(X, y)  # without a declaration, anything new is learned
     assert model.classes_.tolist() == [0, 1, 2, 3]
+
+
+@every
+def test_what_was_learned_is_gone_with_the_classifier(name):
+    X, y = blobs(3)
+    gc.collect()
+    gc.disable()  # which would find objects that hold each other, but late
+    try:
+        model = small(name).fit(X, y)
+        model.predict(X)
+        twin, again = deepcopy(model), pickle.loads(pickle.dumps(model))
+        gone = [weakref.ref(one) for one in (model, twin, again)]
+        del model, twin, again
+        assert [reference() for reference in gone] == [None] * 3
+    finally:
+        gc.enable()
 
 
 @every

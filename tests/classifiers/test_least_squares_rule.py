@@ -1,7 +1,6 @@
 """Rule `least_squares`: sums that are exact whatever happens to rows, and errors without trace."""
 
 import pickle
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dkvb.bottleneck import fit_keys
+from dkvb import BottleneckClassifier, fit_keys
 from dkvb.bottleneck.reads import LEVELS
 from dkvb.classifiers._rules import RULES
 
@@ -29,10 +28,11 @@ KEYS = fit_keys(
 
 def rule_with(rows=(), columns=None, *, ledger=False, n_columns=4, temperature=0.8, keys=KEYS):
     """A rule that has learned some rows of X, with columns of Y unless given."""
-    parameters = SimpleNamespace(
+    classifier = BottleneckClassifier(
         rule="least_squares", ledger=ledger, temperature=temperature, prior="uniform"
     )
-    rule = RULES["least_squares"](parameters)
+    rule = RULES["least_squares"](classifier)
+    rule.classifier = classifier  # which a rule itself does not keep alive
     rule.start(keys)
     rule.grow(n_columns)
     if len(rows):

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from dkvb import _validate, files
 from dkvb.bottleneck.conditioning import Conditioning
+from dkvb.bottleneck.picked_rows import picked
 from dkvb.bottleneck.projection import Projection
 from dkvb.bottleneck.regions import Regions, find_regions
 from dkvb.kernels.nearest import (
@@ -56,7 +57,7 @@ class Codes:
         # torch cannot index uint16 on every device, but int16 of the same bits.
         small = self.index.dtype == torch.uint16
         index = self.index.view(torch.int16)[rows].view(torch.uint16) if small else self.index[rows]
-        return Codes(index, self.fingerprint, self.rows[_for_array(rows, self.rows)])
+        return Codes(index, self.fingerprint, picked(self.rows, rows))
 
     @property
     def nearest(self) -> Tensor:
@@ -355,10 +356,3 @@ def _in_file(
         raise
     # Copy on write: torch knows no read-only tensors, and nothing may change the file.
     return torch.from_numpy(np.lib.format.open_memmap(path, mode="c"))
-
-
-def _for_array(rows: Any, array: Any) -> Any:
-    """An index of torch rows as one that `array` understands."""
-    if isinstance(rows, Tensor) and not isinstance(array, Tensor):
-        return rows.cpu().numpy()
-    return rows

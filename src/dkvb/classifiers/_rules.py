@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from copy import copy
@@ -48,7 +49,25 @@ class Rule(ABC):
     open_ended = True  # whether nobody declared the classes when learning began
 
     def __init__(self, settings: Any) -> None:
-        self.settings = settings  # the classifier, whose parameters are read when they are needed
+        self.settings = settings
+
+    @property
+    def settings(self) -> Any:
+        """The classifier, whose parameters are read when they are needed."""
+        return self._settings()
+
+    @settings.setter
+    def settings(self, settings: Any) -> None:
+        # Weakly: what was learned is gone with the classifier, not when the collector next looks
+        # for objects that hold each other, which does not know how much memory they hold.
+        self._settings = weakref.ref(settings)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"_settings": self.settings}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self.settings = state["_settings"]
 
     def start(self, keys: Keys) -> None:
         """Begin an empty model; no columns yet."""
@@ -191,7 +210,7 @@ class HardRule(Rule):
         return Codes(codes[:, :, None], self.keys.fingerprint, None)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_found": None}  # can be found again
+        return super().__getstate__() | {"_found": None}  # can be found again
 
 
 class SgdRule(HardRule):

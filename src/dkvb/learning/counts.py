@@ -150,9 +150,10 @@ def update(state: CountState, codes: Tensor, columns: Tensor, sign: int = 1) -> 
     rows_a_class = torch.bincount(columns, minlength=len(state.per_class))
     present = torch.nonzero(rows_a_class)[:, 0]
     if len(codes) > step and not counting.table_pays(codes, state.n_pairs, len(present)):
-        for first in range(0, len(codes), step):  # sorting takes several times its own memory
-            part = slice(first, first + step)
-            state = update(state, codes[part], columns[part], sign)
+        # Sorting takes several times its own memory: some rows at a time. Class by class, since
+        # rows of a class share pairs, and the lists to be merged are short then.
+        for rows in torch.argsort(columns, stable=True).split(step):
+            state = update(state, _rows(codes, rows), columns[rows], sign)
         return state
     regional = None
     if state.regions is not None and state.regional is not None:

@@ -110,7 +110,8 @@ def _terms(setup: Setup, data: Placed, spec: ClassifierSpec, seed: int) -> Measu
             stay = ~changed(before, keyed.snap(moved).nearest).any(dim=1).cpu().numpy()
             gains.append(gain.mean())
             kept.append(stay.mean())
-            stays += [np.abs(gain[stay]).mean()] * bool(stay.any())
+            if stay.any():
+                stays.append(np.abs(gain[stay]).mean())
         shift.append(
             {
                 "alpha": alpha,
