@@ -21,8 +21,9 @@ def accuracy_curves(
 ) -> Path:
     """Draw accuracy on all classes over the stream, a line a classifier, a band over seeds.
 
-    The band is the mean ± one standard deviation. A run tested only once (iid, at its end) is
-    drawn as a level across the whole width, dashed, as what the others could reach.
+    The band is the mean ± one standard deviation. A run of one stage (iid) that was tested once is
+    drawn as a level across the whole width, dashed, as what the others could reach; one of several
+    stages that was tested at the end only, as a point there.
     """
     groups: dict[tuple[str, str], list[RunRecord]] = {}
     for record in records:
@@ -43,6 +44,7 @@ def accuracy_curves(
             linestyle="--" if stream == "iid" and several_streams else "-",
             label=f"{classifier} ({stream})" if several_streams else classifier,
             width=width,
+            level=len(group[0].stages) == 1,
         )
     figure.suptitle(title)
     axes.set(xlabel="stages learned", ylabel="accuracy on all classes (%)")
@@ -74,6 +76,7 @@ def loss_curves(records: Iterable[RunRecord], path: str | Path, title: str) -> P
                 linestyle="--" if stream == "iid" else "-",
                 label=f"{classifier} ({stream})",
                 width=width,
+                level=len(group[0].stages) == 1,
             )
         axes.set(title=label, xlabel="stages learned", xlim=(0, width), ylim=(0, None))
     figure.suptitle(title)
@@ -201,9 +204,17 @@ def _mean_and_spread(
     return np.array(places), np.array(means), np.array(spreads)
 
 
-def _draw(axes: Any, x: Floats, mean: Floats, spread: Floats, *, width: int, **style: Any) -> None:
-    marker = "o" if 1 < len(x) <= 20 or width == 1 else ""
+def _draw(
+    axes: Any, x: Floats, mean: Floats, spread: Floats, *, width: int, level: bool, **style: Any
+) -> None:
     if len(x) == 1 and width > 1:
+        if not level:
+            style = style | {"linestyle": "none", "marker": "o", "clip_on": False}
+            axes.errorbar(x, mean, yerr=spread, markersize=5, **style)
+            return
         x, mean, spread = np.array([0.0, width]), np.repeat(mean, 2), np.repeat(spread, 2)
+        marker = ""
+    else:
+        marker = "o" if len(x) <= 20 else ""
     axes.plot(x, mean, marker=marker, markersize=3.5, linewidth=1.6, **style)
     axes.fill_between(x, mean - spread, mean + spread, color=style["color"], alpha=0.18, lw=0)

@@ -31,7 +31,9 @@ CAPTIONS: dict[str, str] = {
     "Lines that stay near the share of the newest stage have forgotten all before it.",
     "cifar100": "A hundred classes in fifty stages, with keys from CIFAR-10. The line should "
     "climb with the classes learned and end at the dashed level, which is iid.",
-    "imagenet": "A thousand classes in five hundred stages, tested at the end.",
+    "imagenet": "A thousand classes in five hundred stages, tested at the end. Rows called "
+    "synthetic are of a stand-in of ImageNet's shape: it shows time and memory, and its accuracies "
+    "mean nothing.",
     "noise": "Accuracy under Gaussian noise of growing size. The paper: harmless until α = 0.1. "
     "Noise too small to change a code changes no answer of the bottleneck.",
     "values": "How far values learned class-incrementally are from those learned iid, on the same "
