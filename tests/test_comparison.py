@@ -7,6 +7,7 @@ import pytest
 
 from dkvb import Keys, comparison
 from dkvb.comparison import ORDERS, ClassifierSpec, Comparison, Data, fingerprint, parse_spec
+from dkvb.evaluate import evaluate
 from dkvb.records import finish
 
 BOTTLENECK = parse_spec("bottleneck:n_codebooks=4,n_pairs=8,key_dim=2,key_epochs=1")
@@ -60,6 +61,28 @@ def test_orders_share_codes(data, monkeypatch):
             orders=(record.config["order"],),
         ).run(data)
         assert alone.accuracy_matrix == record.accuracy_matrix
+
+
+def test_a_rehearsal_is_brief_whatever_the_sizes(data, monkeypatch):
+    made = []
+
+    def noted(make, *rest):
+        made.append(make())
+        return evaluate(lambda: made[-1], *rest)
+
+    monkeypatch.setattr(comparison, "evaluate", noted)
+    texts = (
+        "bottleneck:rule=least_squares",
+        "ranpac",
+        "mlp:epochs=2000",
+        "bottleneck:n_codebooks=2",
+    )
+    Comparison(tuple(map(parse_spec, texts))).rehearse(data)
+    soft, ranpac, mlp, small = made
+    assert (soft.n_codebooks, ranpac.n_features, mlp.epochs, small.n_codebooks) == (4, 64, 1, 2)
+    for wrong in ("bottleneck:n_codebooks=0", "ranpac:n_features=0", "mlp:epochs=0"):
+        with pytest.raises(ValueError, match="expected a whole number of at least 1; got 0"):
+            Comparison((parse_spec(wrong),)).rehearse(data)
 
 
 def test_old_keys_make_room(data, monkeypatch):

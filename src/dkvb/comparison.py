@@ -25,6 +25,7 @@ Array = npt.NDArray[Any]
 ORDERS = ("class-incremental", "iid")
 
 _REHEARSAL_ROWS = 256
+_BRIEF = {"epochs": 1, "n_codebooks": 4, "n_features": 64}  # of a rehearsal, at most
 _HASHED_ROWS = 4096  # at a time
 
 
@@ -233,11 +234,12 @@ class Comparison:
         )
 
     def _make_brief(self, spec: ClassifierSpec, keys: Array) -> Any:
-        classifier = self._make(spec, self.seeds[0], keys)
-        epochs = classifier.get_params().get("epochs")
-        if isinstance(epochs, int) and epochs > 1:  # a wrong one stays, to be found
-            classifier.set_params(epochs=1)
-        return classifier
+        params = self._make(spec, self.seeds[0], None).get_params()
+        for name, brief in _BRIEF.items():
+            own = params.get(name, brief)
+            if own is None or (isinstance(own, int) and own > brief):  # a wrong one stays
+                params[name] = brief
+        return self._make(spec._replace(settings=params), self.seeds[0], keys)
 
 
 def _config(cell: Cell) -> dict[str, Any]:

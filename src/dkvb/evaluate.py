@@ -244,6 +244,7 @@ def epoch_pieces(
     """
     if epochs is None:
         return [(None, None)]
+    _validate.positive_int("epochs", epochs)
     step = evaluate_every or epochs
     ends = [*range(step, epochs, step), epochs]
     return [(end - start, end) for start, end in zip([0, *ends], ends, strict=False)]

@@ -45,11 +45,18 @@ def clear_errors() -> Iterator[None]:
 
 @contextmanager
 def short_warnings() -> Iterator[None]:
-    """Warnings as one line each, without the source line they came from."""
+    """Warnings as one line each, without the source line they came from; of several processes, the
+    first speaks for all."""
+
+    def tell(message: Warning | str, *_: Any, **__: Any) -> None:
+        from dkvb import distributed
+
+        if distributed.rank() == 0:
+            text = Text(f"warning: {message}", style="yellow")
+            Console(stderr=True).print(text, soft_wrap=True)
+
     with warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_, **__: Console(stderr=True).print(
-            Text(f"warning: {message}", style="yellow"), soft_wrap=True
-        )
+        warnings.showwarning = tell
         yield
 
 
