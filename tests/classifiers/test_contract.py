@@ -4,7 +4,7 @@ import gc
 import inspect
 import pickle
 import weakref
-from copy import deepcopy
+from copy import copy, deepcopy
 
 import numpy as np
 import pytest
@@ -120,6 +120,17 @@ def test_what_was_learned_is_gone_with_the_classifier(name):
         assert [reference() for reference in gone] == [None] * 3
     finally:
         gc.enable()
+
+
+@every
+@pytest.mark.parametrize("way", [copy, deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
+def test_a_copy_outlives_what_it_was_copied_from(name, way):
+    X, y = blobs(3)
+    model = small(name).fit(X[y < 2], y[y < 2])
+    twin, scores = way(model), model.decision_function(X)
+    del model
+    assert np.array_equal(twin.decision_function(X), scores)
+    assert twin.partial_fit(X, y).classes_.tolist() == [0, 1, 2]
 
 
 @every

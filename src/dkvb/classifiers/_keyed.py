@@ -42,6 +42,11 @@ class KeyedClassifier(OpenClassifier, SavedWithKeys):
     _memory: Memory
     _sealed = False
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        if hasattr(self, "_memory"):  # also of a shallow copy: it may outlive the first
+            self._memory = self._memory.of(self)
+
     def fit_keys(self, X: Any, progress: bool = False) -> Keys:
         """Keys of this classifier's sizes from unlabelled rows; see `dkvb.fit_keys`."""
         with warnings.catch_warnings():

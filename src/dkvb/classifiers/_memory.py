@@ -139,11 +139,15 @@ class Memory:
         rule.change_keys(keys)
         return replace(self, rule=rule, earlier=self.generations)
 
-    def sealed(self, settings: Any) -> Memory:
-        """A smaller one that predicts alike, for another classifier."""
-        rule = self.rule.sealed()
-        rule.settings = settings
-        return replace(self, rule=rule, earlier=(), audit=())
+    def of(self, classifier: Any) -> Memory:
+        """The same for another classifier, whose parameters are read from now on."""
+        rule = copy(self.rule)
+        rule.settings = classifier
+        return replace(self, rule=rule)
+
+    def sealed(self) -> Memory:
+        """A smaller one that predicts alike."""
+        return replace(self, rule=self.rule.sealed(), earlier=(), audit=())
 
     def check_continued(self, rule: type[Rule], keys: Keys | None) -> None:
         """Raise where a classifier was given another rule or other keys since it began."""

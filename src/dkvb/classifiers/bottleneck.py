@@ -246,9 +246,9 @@ class BottleneckClassifier(KeyedClassifier):
         What was kept for calibration, forgetting and merging is gone; so are pairs that cannot be
         read, where `search` is "selected".
         """
-        memory = self._ready_memory()
+        self._ready_memory()
         twin = copy(self)
-        twin._memory = memory.sealed(twin)
+        twin._memory = twin._memory.sealed()
         twin.keys, twin._sealed = twin._memory.keys, True
         return twin
 
