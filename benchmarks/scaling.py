@@ -126,6 +126,9 @@ def run(
 
 def _start(processes: int, size: str, only: Sequence[str]) -> list[dict[str, Any]]:
     """A job of so many processes; what its first one measured."""
+    unknown = sorted(set(only) - set(OPERATIONS))
+    if unknown:
+        raise SystemExit(f"--only: expected some of {', '.join(OPERATIONS)}; got {unknown[0]}")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])

@@ -59,7 +59,7 @@ def run(out: Path, progress: bool = False, comparison: Comparison = COMPARISON) 
     files["records"].unlink(missing_ok=True)  # of an earlier demo
     records = []
     with one_thread():
-        comparison.rehearse(data)  # compiles what is compiled, so that seconds are of learning
+        comparison.rehearse(data)  # compiles most kernels, so that seconds are of learning
         for record in comparison.run(data, progress=progress):
             append_record(files["records"], record)
             records.append(record)
