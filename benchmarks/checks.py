@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from benchmarks.problem import DECAY, EXPIRY_SHARE, SMOOTHING, Problem
-from dkvb.kernels.accumulate import ema
-from dkvb.kernels.descend import descend
-from dkvb.kernels.hashing import epoch_orders
+from dkvb._support.hashing import epoch_orders
+from dkvb.kernels.kmeans import ema
+from dkvb.kernels.sgd import descend
 
 ROWS = 8  # that are searched exactly, in all codebooks
 BOOKS = 4  # that are initialised by the oracle too

@@ -16,11 +16,11 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from benchmarks.problem import DECAY, EXPIRY_SHARE, LEARNING_RATE, SMOOTHING, Problem
-from dkvb.bottleneck.initialise import fit_keys
-from dkvb.bottleneck.rows import HELD_OUT_EVERY
-from dkvb.kernels.descend import descend
-from dkvb.kernels.hashing import content_hash, epoch_orders
-from dkvb.learning import sgd
+from dkvb._support.hashing import content_hash, epoch_orders
+from dkvb.bottleneck.fit_keys import fit_keys
+from dkvb.bottleneck.key_data import HELD_OUT_EVERY
+from dkvb.kernels.sgd import descend
+from dkvb.rules.sgd import descent as sgd
 
 PEER = "discrete_key_value_bottleneck_pytorch"
 OPERATIONS = ("nearest", "sgd-step", "20-epochs", "key-init")

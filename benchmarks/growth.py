@@ -13,9 +13,9 @@ import torch
 
 from benchmarks import records
 from benchmarks.problem import LEARNING_RATE, SMOOTHING, Size, doubled, embeddings, sampled_keys
-from dkvb.bottleneck.initialise import fit_keys
-from dkvb.kernels.descend import descend
-from dkvb.kernels.hashing import epoch_orders
+from dkvb._support.hashing import epoch_orders
+from dkvb.bottleneck.fit_keys import fit_keys
+from dkvb.kernels.sgd import descend
 
 # Tables that fit a cache and tables that do not.
 BASES = (

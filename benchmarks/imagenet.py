@@ -24,9 +24,10 @@ from benchmarks import records
 from benchmarks.peak import STATUS, memory
 from benchmarks.problem import LEARNING_RATE, SMOOTHING
 from dkvb import BottleneckClassifier, fit_keys
+from dkvb.benchmark.paper._synthetic import Mixture
 from dkvb.bottleneck.keys import Codes, Keys
-from dkvb.learning import counts, sgd
-from dkvb.paper._synthetic import Mixture
+from dkvb.rules.counts import state as counts
+from dkvb.rules.sgd import descent as sgd
 
 TARGETS = {"snapping": 3.0, "counts": 0.5, "sgd": 60.0}  # seconds on one H200 at full size
 

@@ -34,10 +34,12 @@ from benchmarks.problem import (
     embeddings,
     sampled_keys,
 )
-from dkvb import distributed
-from dkvb.bottleneck.initialise import fit_keys
-from dkvb.distributed import volume
-from dkvb.learning import counts, least_squares, sgd
+from dkvb._support import process_group
+from dkvb._support.process_group import volume
+from dkvb.bottleneck.fit_keys import fit_keys
+from dkvb.rules.counts import state as counts
+from dkvb.rules.least_squares import ridge as least_squares
+from dkvb.rules.sgd import descent as sgd
 
 REPEATS = 3
 COUNTERS = Path("/proc/net/dev")
@@ -157,31 +159,31 @@ def work(size: str, only: Sequence[str] = ()) -> list[dict[str, Any]]:
         if only and op not in only:
             continue
         for mode in ("strong", "weak"):
-            grown = distributed.world_size() if mode == "weak" else 1
+            grown = process_group.world_size() if mode == "weak" else 1
             n = grown * shape.rows[op]
             call, promised = prepare(shape, n)
             best, busy, handed, wire = float("inf"), float("inf"), Counter[str](), None
             for _ in range(REPEATS + 1):  # the first one compiles
                 before, sent = _handed(), _on_the_wire()
-                distributed.total(0)
+                process_group.total(0)
                 start, worked = time.perf_counter(), time.process_time()
                 call()
                 busy = min(busy, time.process_time() - worked)
-                distributed.total(0)
+                process_group.total(0)
                 best = min(best, time.perf_counter() - start)
                 handed = _handed() - before
                 wire = None if sent is None else (_on_the_wire() or 0) - sent
-            everyones = [Counter(one) for one in distributed.gather_objects(handed)]
+            everyones = [Counter(one) for one in process_group.gather_objects(handed)]
             in_all = sum(everyones, Counter[str]())
             own_bytes = handed.total()
             found.append(
                 {
                     "op": op,
                     "mode": mode,
-                    "processes": distributed.world_size(),
+                    "processes": process_group.world_size(),
                     "rows": n,
                     "seconds": best,
-                    "busy_seconds": max(distributed.gather_objects(busy)),
+                    "busy_seconds": max(process_group.gather_objects(busy)),
                     "bytes": own_bytes,  # of process 0
                     "promised": promised(),
                     "wire_bytes": wire,  # of all processes together
@@ -196,8 +198,8 @@ Prepared = tuple[Callable[[], Any], Callable[[], int]]  # what to time, and byte
 
 
 def _rows(shape: Shape, n: int) -> Tensor:
-    own = distributed.shard(n)
-    return embeddings(own.stop - own.start, shape.size.width, seed=distributed.rank())
+    own = process_group.shard(n)
+    return embeddings(own.stop - own.start, shape.size.width, seed=process_group.rank())
 
 
 def _snap(shape: Shape, n: int) -> Prepared:
@@ -207,8 +209,8 @@ def _snap(shape: Shape, n: int) -> Prepared:
 
 def _counts(shape: Shape, n: int) -> Prepared:
     s, Y = shape.size, shape.n_classes
-    generator = torch.Generator().manual_seed(distributed.rank())
-    own = distributed.shard(n)
+    generator = torch.Generator().manual_seed(process_group.rank())
+    own = process_group.shard(n)
     y = torch.randint(Y, (own.stop - own.start,), generator=generator)
     # Classes share keys, a few popular ones each, as real codes do.
     favourite = torch.randint(s.n_pairs, (Y, s.n_codebooks, 16), generator=generator)
@@ -217,12 +219,12 @@ def _counts(shape: Shape, n: int) -> Prepared:
     empty = counts.grow(counts.start(s.n_codebooks, s.n_pairs), Y)
 
     def promised() -> int:
-        if distributed.world_size() == 1:
+        if process_group.world_size() == 1:
             return 0
         local = counts.update(empty, codes, y)
-        longest = max(distributed.gather_objects(len(local.whole)))
-        kept = max(distributed.gather_objects(len(local.kept_codes)))
-        from dkvb.learning.counting import sends_table
+        longest = max(process_group.gather_objects(len(local.whole)))
+        kept = max(process_group.gather_objects(len(local.kept_codes)))
+        from dkvb.rules.counts.counting import sends_table
 
         per_class = 8 * Y
         if sends_table(longest, s.n_codebooks * s.n_pairs * Y):
@@ -244,18 +246,18 @@ def _keys(method: str) -> Callable[[Shape, int], Prepared]:
             )  # fmt: skip
 
         def promised() -> int:
-            if distributed.world_size() == 1:
+            if process_group.world_size() == 1:
                 return 0
-            from dkvb.bottleneck.rows import HELD_OUT_MOST, _held
+            from dkvb.bottleneck.key_data import HELD_OUT_MOST, _held
 
             C, K, d = s.n_codebooks, s.n_pairs, s.key_dim
             held, centre = int(_held(x).sum()), 8 * s.width
-            most_held = max(distributed.gather_objects(min(held, HELD_OUT_MOST)))
+            most_held = max(process_group.gather_objects(min(held, HELD_OUT_MOST)))
             side = centre + 2 * most_held * s.width * 4  # held-out rows are looked at twice
             if method == "lloyd":
                 return epochs * volume.lloyd_pass(C, K, d) + 4 * C * K * d + 8 * C * K + side
-            own = [part.stop - part.start for part in distributed.parts(C)]
-            others = C - own[distributed.rank()]
+            own = [part.stop - part.start for part in process_group.parts(C)]
+            others = C - own[process_group.rank()]
             return volume.ema_exchange(len(x) - held, others, d) + max(own) * K * d * 4 + side
 
         return fit, promised
@@ -265,8 +267,8 @@ def _keys(method: str) -> Callable[[Shape, int], Prepared]:
 
 def _least_squares(shape: Shape, n: int) -> Prepared:
     M, Y = 1024 if shape.size.name != "tiny" else 64, shape.n_classes
-    own = distributed.shard(n)
-    generator = torch.Generator().manual_seed(distributed.rank())
+    own = process_group.shard(n)
+    generator = torch.Generator().manual_seed(process_group.rank())
     phi = torch.randint(9, (own.stop - own.start, M), generator=generator).double()
     y = torch.randint(Y, (len(phi),), generator=generator)
     empty, held = least_squares.empty(M, Y), y % 10 == 0
@@ -275,7 +277,7 @@ def _least_squares(shape: Shape, n: int) -> Prepared:
         for part in torch.arange(len(phi)).split(512):
             yield phi[part], y[part], held[part]
 
-    alone = distributed.world_size() == 1
+    alone = process_group.world_size() == 1
     bytes_ = 0 if alone else volume.least_squares(M, Y) - 8 * M  # no usage here
     return lambda: least_squares.update_together(empty, batches()), lambda: bytes_
 
@@ -283,14 +285,14 @@ def _least_squares(shape: Shape, n: int) -> Prepared:
 def _sgd(shape: Shape, n: int) -> Prepared:
     """Codebooks are split, rows are not: a strong and a weak run differ in rows alone."""
     s, Y = shape.size, shape.n_classes
-    own = distributed.shard(s.n_codebooks)
+    own = process_group.shard(s.n_codebooks)
     generator = torch.Generator().manual_seed(0)
     codes = torch.randint(s.n_pairs, (n, s.n_codebooks), generator=generator).int()[:, own]
     y = torch.randint(Y, (n,), generator=generator)
     state = sgd.grow(sgd.start(own.stop - own.start, s.n_pairs), Y)
     how: dict[str, Any] = {"batch_size": s.batch, "learning_rate": LEARNING_RATE}
     how |= {"label_smoothing": SMOOTHING, "seed": 1, "epochs": 1}
-    alone = distributed.world_size() == 1
+    alone = process_group.world_size() == 1
     bytes_ = 0 if alone else volume.sgd_step(n, Y)  # of all steps of an epoch
     codes = codes.contiguous()
     return lambda: sgd.update(state, codes, y, **how), lambda: bytes_
@@ -307,7 +309,7 @@ OPERATIONS: dict[str, Callable[[Shape, int], Prepared]] = {
 
 
 def _handed() -> Counter[str]:
-    return Counter({kind: n for kind, n in distributed.traffic().items() if kind != "notes"})
+    return Counter({kind: n for kind, n in process_group.traffic().items() if kind != "notes"})
 
 
 def _on_the_wire() -> int | None:
@@ -321,7 +323,7 @@ def _on_the_wire() -> int | None:
 def _ring_bytes(handed: Counter[str]) -> float:
     """What all processes together send: sums go round a ring, 2 (N − 1)/N of them; what is gathered
     goes to N − 1 others; what is exchanged, once."""
-    size = distributed.world_size()
+    size = process_group.world_size()
     summed = 2 * (size - 1) / size * handed["sum"]
     return summed + (size - 1) * handed["gather"] + handed["exchange"]
 
@@ -359,7 +361,7 @@ def _draw(rows: list[dict[str, Any]], path: Path) -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    with distributed.joined():
+    with process_group.joined():
         measured = work(sys.argv[1], sys.argv[2:])
-        if distributed.rank() == 0:
+        if process_group.rank() == 0:
             print("\n".join(map(json.dumps, measured)))

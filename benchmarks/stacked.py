@@ -22,12 +22,12 @@ from sklearn.base import clone
 from torch import Tensor
 
 from benchmarks import records
-from dkvb.classifiers import EWCClassifier, LinearClassifier, MLPClassifier, SDMLPClassifier
-from dkvb.classifiers._gradient import GradientClassifier
-from dkvb.classifiers._stack import Stack
-from dkvb.evaluate import evaluate
-from dkvb.stacked import Run, train_stack
-from dkvb.streams import class_incremental
+from dkvb.benchmark.batched_training import Run, train_stack
+from dkvb.benchmark.runner import evaluate
+from dkvb.benchmark.streams import class_incremental
+from dkvb.estimators.baselines.batched import Stack
+from dkvb.estimators.baselines.gradient import GradientClassifier
+from dkvb.estimators.registry import EWCClassifier, LinearClassifier, MLPClassifier, SDMLPClassifier
 
 TOLERANCE = 1e-3  # of scores after a few hundred steps, relative to the largest
 EPOCHS, STAGES = 2000, 5  # of the paper's experiment

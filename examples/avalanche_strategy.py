@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader
 
 from dkvb import BottleneckClassifier, fit_keys
-from dkvb.data import load
+from dkvb.embedding.datasets.bundled import load
 
 
 class ClassifierStrategy:

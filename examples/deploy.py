@@ -18,7 +18,7 @@ import numpy as np
 import onnxruntime
 
 from dkvb import BottleneckClassifier, export_onnx, fit_keys
-from dkvb.data import load
+from dkvb.embedding.datasets.bundled import load
 
 
 def answer(path: Path, X: Any) -> Any:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from dkvb import KeyValueBottleneck, fit_keys
-from dkvb.data import load
+from dkvb.embedding.datasets.bundled import load
 
 
 def train(model: nn.Module, X: Tensor, y: Tensor, epochs: int, learning_rate: float) -> None:

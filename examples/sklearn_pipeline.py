@@ -12,7 +12,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer
 
 from dkvb import BottleneckClassifier, fit_keys
-from dkvb.data import load
+from dkvb.embedding.datasets.bundled import load
 
 
 def main() -> tuple[float, float]:

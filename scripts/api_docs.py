@@ -13,13 +13,13 @@ import dkvb
 # What users import from; everything else may change without notice (docs/deprecation.md).
 MODULES = [
     "dkvb",
-    "dkvb.classifiers",
-    "dkvb.data",
+    "dkvb.estimators.registry",
+    "dkvb.embedding.datasets.bundled",
     "dkvb.embedding",
-    "dkvb.evaluate",
-    "dkvb.export",
-    "dkvb.metrics",
-    "dkvb.streams",
+    "dkvb.benchmark.runner",
+    "dkvb.deploy.export",
+    "dkvb.benchmark.metrics",
+    "dkvb.benchmark.streams",
 ]
 
 

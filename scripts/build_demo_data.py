@@ -61,7 +61,7 @@ def main() -> None:
         parser.add_argument(
             f"--{name}", nargs=2, type=Path, required=True, metavar=("TRAIN", "TEST")
         )
-    default = Path(__file__).parents[1] / "src" / "dkvb" / "data"
+    default = Path(__file__).parents[1] / "src" / "dkvb" / "embedding" / "datasets" / "bundled"
     parser.add_argument("--out", type=Path, default=default)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from dkvb.kernels.descend import descend
+from dkvb.kernels.sgd import descend
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # benchmarks is no part of the package

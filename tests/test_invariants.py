@@ -13,10 +13,11 @@ from torch.nn.functional import cross_entropy
 
 from dkvb import BottleneckClassifier, KeyValueBottleneck, fit_keys
 from dkvb.bottleneck.conditioning import Conditioning
-from dkvb.bottleneck.initialise import FewRowsWarning
+from dkvb.bottleneck.fit_keys import FewRowsWarning
 from dkvb.bottleneck.keys import first_of_equals
 from dkvb.bottleneck.projection import Projection
-from dkvb.learning import counts, sgd
+from dkvb.rules.counts import state as counts
+from dkvb.rules.sgd import descent as sgd
 
 WIDTH, C, K = 6, 4, 12
 KEYS = fit_keys(

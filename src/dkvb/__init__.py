@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dkvb.bottleneck import Keys, KeyValueBottleneck, fit_keys
-    from dkvb.classifiers.bottleneck import BottleneckClassifier
-    from dkvb.classifiers.regressor import BottleneckRegressor
-    from dkvb.export import export_onnx
+    from dkvb.deploy.export import export_onnx
+    from dkvb.estimators.bottleneck import BottleneckClassifier
+    from dkvb.estimators.regressor import BottleneckRegressor
 
 __version__ = "0.1.0"
 __all__ = [
@@ -22,11 +22,11 @@ __all__ = [
 ]
 
 _HOMES = {
-    "BottleneckClassifier": "dkvb.classifiers.bottleneck",
-    "BottleneckRegressor": "dkvb.classifiers.regressor",
+    "BottleneckClassifier": "dkvb.estimators.bottleneck",
+    "BottleneckRegressor": "dkvb.estimators.regressor",
     "KeyValueBottleneck": "dkvb.bottleneck",
     "Keys": "dkvb.bottleneck",
-    "export_onnx": "dkvb.export",
+    "export_onnx": "dkvb.deploy.export",
     "fit_keys": "dkvb.bottleneck",
 }
 

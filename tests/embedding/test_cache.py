@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dkvb.embedding import Cache, embed
-from dkvb.embedding.cache import address
-from dkvb.embeddings_file import write_embeddings
+from dkvb.embedding.cache.store import address
+from dkvb.embedding.npz import write_embeddings
 
 from . import tiny
 
@@ -26,7 +26,7 @@ SHARDS = 7
 PROGRAM = """
 import sys, tiny
 from dkvb.embedding import embed
-from dkvb.embeddings_file import write_embeddings
+from dkvb.embedding.npz import write_embeddings
 cache, out, seconds, most_batches = sys.argv[1:]
 encoder = tiny.encoder(float(seconds), most_batches=int(most_batches) or None)
 found = embed(encoder, tiny.dataset(), cache, shard_rows=16, batch_rows=4, workers=2)

@@ -9,9 +9,10 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
-from dkvb import embeddings_file
 from dkvb.cli import app
-from dkvb.embedding import Cache, encoder_fingerprint, registry
+from dkvb.embedding import Cache, encoder_fingerprint
+from dkvb.embedding import npz as embeddings_file
+from dkvb.embedding.encoders import registry
 
 from . import tiny
 from .test_run import pixels_encoder

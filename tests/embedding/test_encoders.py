@@ -9,13 +9,8 @@ import torch
 from PIL import Image
 from torch import nn
 
-from dkvb.embedding import (
-    ImageTransform,
-    embed,
-    load_dataset,
-    load_encoder,
-)
-from dkvb.embedding.weights import load_into, read_state
+from dkvb.embedding import ImageTransform, embed, load_dataset, load_encoder
+from dkvb.embedding.encoders.weights import load_into, read_state
 
 from .packages import needs
 
@@ -121,7 +116,7 @@ def test_weights_are_downloaded_where_the_authors_have_them(resnet50, tmp_path, 
 
 def test_swav_is_twice_as_wide_everywhere(tmp_path):
     resnet = needs("torchvision.models").resnet
-    from dkvb.embedding.zoo.resnets import _wide_resnet50
+    from dkvb.embedding.encoders.resnets import _wide_resnet50
 
     torch.manual_seed(0)
     network = shaken(_wide_resnet50(needs("torchvision.models"), 2))

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from dkvb.embedding import MissingPackageError, load_encoder
-from dkvb.embedding.weights import fingerprint, read_state
+from dkvb.embedding.encoders.weights import fingerprint, read_state
 
 from .packages import needs
 

@@ -17,7 +17,7 @@ from dkvb.embedding import (
     embed,
     load_dataset,
 )
-from dkvb.embedding import digests as digests_module
+from dkvb.embedding.cache import digests as digests_module
 from dkvb.embedding.datasets.dataset import texts
 
 from . import tiny

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from dkvb.kernels import _numba
-from dkvb.kernels.descend import cpu as descend
 from dkvb.kernels.nearest import cpu as nearest
+from dkvb.kernels.sgd import cpu as descend
 
 
 def work(seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -79,6 +79,6 @@ def test_the_rooms_import_without_numba():
     """Only the compiled modules need it, and only when they run."""
     script = (
         "import sys; sys.modules['numba'] = None\n"
-        "import dkvb.kernels.nearest, dkvb.kernels.accumulate, dkvb.kernels.descend\n"
+        "import dkvb.kernels.nearest, dkvb.kernels.kmeans, dkvb.kernels.sgd\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True)

@@ -5,10 +5,10 @@ import torch
 
 pytest.importorskip("triton")
 
-from dkvb.kernels.accumulate import oracle as plain_accumulate
-from dkvb.kernels.accumulate import triton as accumulate
-from dkvb.kernels.descend import oracle as plain_descend
-from dkvb.kernels.descend import triton as descend
+from dkvb.kernels.kmeans import oracle as plain_accumulate
+from dkvb.kernels.kmeans import triton as accumulate
+from dkvb.kernels.sgd import oracle as plain_descend
+from dkvb.kernels.sgd import triton as descend
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 needs_gpu = pytest.mark.skipif(DEVICE == "cpu", reason="needs a CUDA device")

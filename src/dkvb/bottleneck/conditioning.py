@@ -9,8 +9,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from dkvb import distributed
-from dkvb._validate import one_of
+from dkvb._support import process_group
+from dkvb._support.validation import one_of
 from dkvb.kernels.nearest import tree_sum
 
 KINDS = ("centre", "half-whitened", "whitened")
@@ -105,7 +105,7 @@ def fit_conditioning(
     one_of("conditioning", kind, KINDS)
     if kind == "centre":
         return Conditioning(_mean(rows).float())
-    positive = distributed.total(sum(int((x < 0).sum()) for x in rows())) == 0
+    positive = process_group.total(sum(int((x < 0).sum()) for x in rows())) == 0
     width = next(rows()).shape[1]
     bare = Conditioning(torch.zeros(width), None, 0.5 if positive else 1.0, normalise=True)
     bare = bare.to(next(rows()).device)
@@ -117,9 +117,9 @@ def fit_conditioning(
         z = centred(x)
         covariance += z.T @ z
         count += len(z)
-    count = distributed.total(count)
-    variance, axes = torch.linalg.eigh(distributed.sum_(covariance) / count)
-    variance, axes = (distributed.broadcast(t.contiguous()) for t in (variance, axes))
+    count = process_group.total(count)
+    variance, axes = torch.linalg.eigh(process_group.sum_(covariance) / count)
+    variance, axes = (process_group.broadcast(t.contiguous()) for t in (variance, axes))
     kept = min(width, n_components or width, max(1, count - 1))
     variance, axes = variance.flip(0)[:kept].clamp(min=0), axes.flip(1)[:, :kept]
     exponent = -0.5 if kind == "whitened" else -0.25
@@ -135,4 +135,4 @@ def _mean(rows: Callable[[], Iterator[Tensor]]) -> Tensor:
         total = part if total is None else total + part
         count += len(x)
     assert total is not None
-    return distributed.sum_(total) / distributed.total(count)
+    return process_group.sum_(total) / process_group.total(count)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from dkvb._validate import one_of, positive_int
+from dkvb._support.validation import one_of, positive_int
 
 DECODERS = ("mean", "linear", "mlp")
 

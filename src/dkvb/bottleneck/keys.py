@@ -13,19 +13,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dkvb import _validate, files
+from dkvb._support import files, validation
 from dkvb.bottleneck.conditioning import Conditioning
-from dkvb.bottleneck.picked_rows import picked
+from dkvb.bottleneck.key_clusters import Regions, find_regions
+from dkvb.bottleneck.lazy_rows import picked
 from dkvb.bottleneck.projection import Projection
-from dkvb.bottleneck.regions import Regions, find_regions
-from dkvb.kernels.nearest import (
-    KeyIndex,
-    build_index,
-    decide,
-    refine,
-    search,
-    squared_distances,
-)
+from dkvb.kernels.nearest import KeyIndex, build_index, decide, refine, search, squared_distances
 
 # Elements of float64 that a chunk of heads, or of exact distances, may hold: 32 MB, 512 MB on CUDA.
 CHUNK_ELEMENTS = {"cpu": 1 << 22, "cuda": 1 << 26}
@@ -130,7 +123,7 @@ class Keys:
 
     def heads(self, X: Any) -> Tensor:
         """The heads of embeddings (n, m), all at once: (n, C, d) float64."""
-        X = _validate.as_float32(_validate.rows(X, width=self.width)).to(self.device)
+        X = validation.as_float32(validation.rows(X, width=self.width)).to(self.device)
         return self.projection(self.conditioning(X))
 
     def snap(
@@ -150,20 +143,20 @@ class Keys:
         repeated. `out` names a .npy file that codes are written to, chunk by chunk, and read from
         as a memory map on the CPU: neither X nor its codes need fit into memory.
         """
-        X = _validate.rows(X, width=self.width)
-        top = _validate.positive_int("top", top)
+        X = validation.rows(X, width=self.width)
+        top = validation.positive_int("top", top)
         if top > self.n_pairs:
             raise ValueError(
                 f"top: expected at most {self.n_pairs}, the number of pairs; got {top}"
             )
-        out = None if out is None else _validate.new_file("out", out)
+        out = None if out is None else validation.new_file("out", out)
         index, allowed = self._restricted(active, backend)
         found = self._search(X, index, allowed, top)
         return Codes(self._gathered(found, len(X), top, out), self.fingerprint, X)
 
     def nearest(self, X: Any) -> Tensor:
         """The codes (n, C) of `snap` alone, for keys that live too briefly for a fingerprint."""
-        X = _validate.rows(X, width=self.width)
+        X = validation.rows(X, width=self.width)
         index, allowed = self._restricted(None, None)
         return self._gathered(self._search(X, index, allowed, 1), len(X), 1)[:, :, 0]
 
@@ -187,10 +180,10 @@ class Keys:
 
     def distances(self, X: Any, codes: Codes) -> Tensor:
         """Squared L2 distances (n, C, top) from heads to the keys that `codes` names, float64."""
-        X = _validate.rows(X, width=self.width)
+        X = validation.rows(X, width=self.width)
         out = torch.empty(codes.index.shape, dtype=torch.float64, device=self.device)
         books = torch.arange(self.n_codebooks, device=self.device)[:, None]
-        for part, x in _validate.chunks(
+        for part, x in validation.chunks(
             X, self._chunk_rows(codes.index.shape[2]), "X", self.device
         ):
             heads = self.projection(self.conditioning(x))
@@ -238,7 +231,7 @@ class Keys:
         self, X: Any, index: KeyIndex, allowed: Tensor, top: int
     ) -> Iterator[tuple[slice, Tensor, int]]:
         """Canonical codes by chunks: (slice, codes (r, C, top), how many were decided again)."""
-        for part, x in _validate.chunks(X, self._chunk_rows(1), "X", self.device):
+        for part, x in validation.chunks(X, self._chunk_rows(1), "X", self.device):
             rows = self.conditioning(x)
             heads = self.projection(rows)
             error = self.projection.rounding(rows, self.conditioning.rounding(x))
@@ -300,14 +293,14 @@ class Keys:
 
     def save(self, path: str | Path) -> None:
         """Write these keys to a file, safetensors, that many classifiers can share."""
-        from dkvb.bottleneck.saved import keys_state
+        from dkvb.bottleneck.serialisation import keys_state
 
         files.write(path, "keys", keys_state(self))
 
     @classmethod
     def load(cls, path: str | Path, device: torch.device | str = "cpu") -> Keys:
         """The keys in a file, which is refused if it is not whole."""
-        from dkvb.bottleneck.saved import keys_from
+        from dkvb.bottleneck.serialisation import keys_from
 
         return keys_from(files.read(path, "keys").state, device)
 

@@ -8,7 +8,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from dkvb._validate import one_of
+from dkvb._support.validation import one_of
 from dkvb.kernels.nearest import tree_sum
 
 KINDS = ("gaussian", "partition", "identity")

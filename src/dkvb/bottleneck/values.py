@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
-from dkvb._validate import one_of
+from dkvb._support.validation import one_of
 
 STARTS = ("zero", "normal")
 

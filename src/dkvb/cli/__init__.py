@@ -29,9 +29,9 @@ def main() -> None:
     if int(os.environ.get("WORLD_SIZE", "1")) < 2:
         app(prog_name="dkvb")
         return
-    from dkvb import distributed
+    from dkvb._support import process_group
 
-    with distributed.joined(), _one_voice(distributed.rank() == 0):
+    with process_group.joined(), _one_voice(process_group.rank() == 0):
         app(prog_name="dkvb")
 
 

@@ -151,7 +151,7 @@ def _from_npz(
     path: Path, encoder: str | None, labelled: bool, like: Reference | None, option: str
 ) -> LabelledRows:
     from dkvb.embedding import lasting_name
-    from dkvb.embeddings_file import read_embeddings, read_encoder, read_labelled
+    from dkvb.embedding.npz import read_embeddings, read_encoder, read_labelled
 
     told, fingerprint = read_encoder(path, option)
     named = None if encoder is None else lasting_name(encoder)

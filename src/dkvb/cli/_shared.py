@@ -49,9 +49,9 @@ def short_warnings() -> Iterator[None]:
     first speaks for all."""
 
     def tell(message: Warning | str, *_: Any, **__: Any) -> None:
-        from dkvb import distributed
+        from dkvb._support import process_group
 
-        if distributed.rank() == 0:
+        if process_group.rank() == 0:
             text = Text(f"warning: {message}", style="yellow")
             Console(stderr=True).print(text, soft_wrap=True)
 

@@ -86,7 +86,7 @@ def history(
 ) -> None:
     """What was done to a model: operation, number of rows, time; never labels or rows."""
     with clear_errors(), short_warnings():
-        from dkvb.model_folder import read_folder
+        from dkvb.deploy.store import read_folder
 
         entries = read_folder(model).history
     if as_json:
@@ -117,9 +117,9 @@ def export(
 ) -> None:
     """Write a model to one file, for use elsewhere."""
     with clear_errors(), short_warnings():
-        from dkvb import _validate
+        from dkvb._support import validation
 
-        _validate.new_file("OUT", out)
+        validation.new_file("OUT", out)
         found = read_model(model)
         name = encoder or found.encoder
         if with_encoder and (name is None or out.suffix != ".onnx"):
@@ -165,11 +165,11 @@ def _print_answers(labels: Any, shares: Any, novelty: Any, as_json: bool) -> Non
 
 
 def _check_name(out: Path) -> None:
-    from dkvb import _validate
+    from dkvb._support import validation
 
     if out.suffix != ".npz":
         raise ValueError(f"--out: expected a name in .npz; got {out}")
-    _validate.new_file("--out", out)
+    validation.new_file("--out", out)
 
 
 def _write_answers(out: Path, classes: Any, labels: Any, shares: Any, novelty: Any) -> None:
@@ -177,7 +177,7 @@ def _write_answers(out: Path, classes: Any, labels: Any, shares: Any, novelty: A
 
     import numpy as np
 
-    from dkvb.files import replace_file
+    from dkvb._support.files import replace_file
 
     arrays = {"label": labels, "classes": classes, "probability": shares, "novelty": novelty}
     buffer = io.BytesIO()
@@ -275,7 +275,7 @@ def _encoder_of(found: Any, name: str) -> Any:
 
 
 def _export_onnx(classifier: Any, out: Path, dtype: Dtype, encoder: Any) -> dict[str, Any]:
-    from dkvb.export import export_onnx
+    from dkvb.deploy.export import export_onnx
 
     report = export_onnx(classifier, out, encoder=encoder, dtype=str(dtype))
     return {
@@ -299,7 +299,7 @@ def _export_file(classifier: Any, out: Path, dtype: Dtype, rows: Any) -> dict[st
 
 def _cost(classifier: Any, out: Path, rows: Any, report: dict[str, Any]) -> list[str]:
     """What rounding costs: in accuracy where there are rows to measure it on."""
-    from dkvb.classifiers import load_classifier
+    from dkvb.estimators.registry import load_classifier
 
     if rows is None:
         return ["what rounding costs is not known: give --data with labelled rows to measure it"]

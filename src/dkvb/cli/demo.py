@@ -21,7 +21,7 @@ def demo(out: Out = Path("demo-output"), quiet: Quiet = False) -> None:
     """Learn real images two classes at a time, in under a minute."""
     with clear_errors():
         folder = make_folder(out)
-    from dkvb.demo import run
+    from dkvb.benchmark.demo import run
 
     with short_warnings():
         shown = run(folder, show_progress(quiet))

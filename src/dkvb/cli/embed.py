@@ -210,7 +210,7 @@ def _file_name(data: str, encoder: str, split: str | None) -> str:
 
 def _write(found: Embeddings, path: Path, encoder: str) -> None:
     from dkvb.embedding import encoder_fingerprint, lasting_name
-    from dkvb.embeddings_file import write_embeddings
+    from dkvb.embedding.npz import write_embeddings
 
     path.parent.mkdir(parents=True, exist_ok=True)
     labels = {} if found.labels is None else {"y": found.labels}

@@ -77,8 +77,8 @@ def evaluate(
     Table, summary and picture are of the runs asked for; records of others stay.
     """
     with clear_errors():
-        from dkvb.comparison import Comparison, Data, parse_spec
-        from dkvb.embeddings_file import read_embeddings, read_encoder, read_labelled
+        from dkvb.benchmark.grid import Comparison, Data, parse_spec
+        from dkvb.embedding.npz import read_embeddings, read_encoder, read_labelled
 
         comparison = Comparison(
             classifiers=tuple(parse_spec(text) for text in classifier),
@@ -108,8 +108,8 @@ def evaluate(
         comparison.rehearse(data)
         make_folder(out)
 
-    from dkvb import distributed
-    from dkvb.records import finish, summarise, write_summary
+    from dkvb._support import process_group
+    from dkvb.benchmark.records import finish, summarise, write_summary
 
     with clear_errors(), short_warnings():
         records = finish(
@@ -118,7 +118,7 @@ def evaluate(
             progress=show_progress(quiet),
             say=silence if quiet else note,
         )
-    if distributed.rank() > 0:
+    if process_group.rank() > 0:
         return
     with clear_errors():
         summary = summarise(records)
@@ -135,7 +135,7 @@ def evaluate(
 
 def _draw_curves(records: list[Any], path: Path) -> Path | None:
     try:
-        from dkvb.plots import accuracy_curves
+        from dkvb.benchmark.plots import accuracy_curves
 
         return accuracy_curves(records, path)
     except ModuleNotFoundError as error:

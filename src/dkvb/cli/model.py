@@ -9,13 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from dkvb.cli._rows import Data, EncoderName, check_same_encoder, read_rows
-from dkvb.cli._shared import (
-    Device,
-    Quiet,
-    available,
-    clear_errors,
-    short_warnings,
-)
+from dkvb.cli._shared import Device, Quiet, available, clear_errors, short_warnings
 
 ModelPath = Annotated[Path, typer.Argument(metavar="MODEL", help="Folder of the model.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -43,9 +37,9 @@ def fit(
 ) -> None:
     """Make a model and let it learn; MODEL is a new folder."""
     with clear_errors(), short_warnings():
-        from dkvb.classifiers import make_classifier
-        from dkvb.comparison import parse_spec
-        from dkvb.model_folder import create
+        from dkvb.benchmark.grid import parse_spec
+        from dkvb.deploy.store import create
+        from dkvb.estimators.registry import make_classifier
 
         spec, place = parse_spec(classifier), available(device)
         _check_free(model, replace)
@@ -134,8 +128,8 @@ def merge(
 
 def read_model(path: Path, device: Device = Device.cpu) -> Any:
     """The model in a folder or in a single file, for whoever only looks."""
-    from dkvb.classifiers import load_classifier
-    from dkvb.model_folder import Model, read_folder
+    from dkvb.deploy.store import Model, read_folder
+    from dkvb.estimators.registry import load_classifier
 
     place = available(device)
     if path.is_file():
@@ -144,7 +138,7 @@ def read_model(path: Path, device: Device = Device.cpu) -> Any:
 
 
 def _opened(model: Path, device: Device) -> Any:
-    from dkvb.model_folder import open_folder
+    from dkvb.deploy.store import open_folder
 
     return open_folder(model, available(device))
 
@@ -165,7 +159,7 @@ def _labels(classifier: Any, texts: list[str]) -> list[Any]:
 
 
 def _check_free(model: Path, replace: bool) -> None:
-    from dkvb.model_folder.folder import SNAPSHOT, strangers
+    from dkvb.deploy.store.folder import SNAPSHOT, strangers
 
     if (model / SNAPSHOT).exists() and not replace:
         raise ValueError(

@@ -28,8 +28,8 @@ def report(
     An HTML page holds everything; figures of a Markdown page lie in a folder of its name.
     """
     with clear_errors():
-        from dkvb.files.atomic import replace_file
-        from dkvb.report import build
+        from dkvb._support.files.atomic import replace_file
+        from dkvb.benchmark.report import build
 
         path = out or folder / "report.html"
         if path.is_dir():

@@ -59,22 +59,22 @@ def reproduce(
 
     Runs that the folder has records of already are not run again: a killed command continues.
     """
-    from dkvb.paper import EXPERIMENTS, module_of
+    from dkvb.benchmark.paper import EXPERIMENTS, module_of
 
     if list_all:
         for known_name, description in EXPERIMENTS.items():
             typer.echo(f"{known_name:<18}{description}")
         return
     with clear_errors():
-        from dkvb import _validate
+        from dkvb._support import validation
 
         if not names:
             raise ValueError("NAME: expected an experiment; dkvb reproduce --list names them")
         for name in names:
-            _validate.one_of("NAME", name, EXPERIMENTS)
-        from dkvb.comparison import one_thread
-        from dkvb.paper import _experiment as experiment
-        from dkvb.paper._source import Bundled, Prepared
+            validation.one_of("NAME", name, EXPERIMENTS)
+        from dkvb.benchmark.grid import one_thread
+        from dkvb.benchmark.paper import _experiment as experiment
+        from dkvb.benchmark.paper._source import Bundled, Prepared
 
         source = Bundled() if quick else Prepared(data, encoder)
         wanted_seeds = parse_seeds(seeds or ("1" if quick else "1,2,3,4,5"))

@@ -3,13 +3,13 @@
 A side wing: it knows nothing of the bottleneck, and gives rows that any classifier takes.
 """
 
-from dkvb.embedding._packages import MissingPackageError
-from dkvb.embedding.cache import Cache
+from dkvb._support.optional import MissingPackageError
+from dkvb.embedding.cache.run import Embeddings, UnreadableItemsError, embed
+from dkvb.embedding.cache.store import Cache
 from dkvb.embedding.datasets import Dataset, load_dataset
-from dkvb.embedding.encoder import CallableEncoder, Encoder, encoder_fingerprint
-from dkvb.embedding.registry import lasting_name, load_encoder
-from dkvb.embedding.run import Embeddings, UnreadableItemsError, embed
-from dkvb.embedding.transforms import ImageTransform, PixelNoise
+from dkvb.embedding.encoders.encoder import CallableEncoder, Encoder, encoder_fingerprint
+from dkvb.embedding.encoders.registry import lasting_name, load_encoder
+from dkvb.embedding.encoders.transforms import ImageTransform, PixelNoise
 
 __all__ = [
     "Cache",

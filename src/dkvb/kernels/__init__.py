@@ -12,7 +12,7 @@ from importlib.util import find_spec
 
 import torch
 
-from dkvb._validate import one_of
+from dkvb._support.validation import one_of
 
 BACKENDS = ("oracle", "cpu", "triton")
 

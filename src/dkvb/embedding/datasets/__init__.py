@@ -14,10 +14,10 @@ from __future__ import annotations
 from importlib import import_module
 from pathlib import Path
 
-from dkvb import _validate
+from dkvb._support import validation
 from dkvb.embedding.datasets import folders, prepared, tables
 from dkvb.embedding.datasets.dataset import Dataset
-from dkvb.embedding.encoder import KINDS
+from dkvb.embedding.encoders.encoder import KINDS
 
 __all__ = ["NAMES", "Dataset", "load_dataset", "splits_of"]
 
@@ -38,7 +38,7 @@ def load_dataset(
     `column` and `label_column` name the columns of tables, where their names are not plain.
     `download_to` is where torchvision's data sets are looked for and put without a folder.
     """
-    _validate.one_of("kind", kind, KINDS)
+    validation.one_of("kind", kind, KINDS)
     name, _, rest = str(data).partition(":")
     if name in NAMES:
         package = import_module("dkvb.embedding.datasets.torchvision_sets")

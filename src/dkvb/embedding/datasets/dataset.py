@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
-from dkvb import _validate
+from dkvb._support import validation
 
 Array = NDArray[Any]
 
@@ -49,7 +49,7 @@ class Dataset:
         >>> [letters.spread(3).item(i) for i in range(3)]
         ['a', 'd', 'h']
         """
-        if _validate.positive_int("limit", limit) >= self.size:
+        if validation.positive_int("limit", limit) >= self.size:
             return self
         rows = np.linspace(0, self.size - 1, limit).astype(np.int64)
         read, item_name, path = self.read, self.item_name, self.path
@@ -123,7 +123,7 @@ def texts(name: str, contents: list[str], labels: Array | None = None) -> Datase
 
 def vectors(name: str, rows: Array, labels: Array | None) -> Dataset:
     """Rows of numbers (n, m) that are embeddings already."""
-    rows = np.ascontiguousarray(_validate.rows(rows, f"data {name}"), dtype=np.float32)
+    rows = np.ascontiguousarray(validation.rows(rows, f"data {name}"), dtype=np.float32)
     return Dataset(
         name,
         "vector",

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dkvb import _validate
+from dkvb._support import validation
 from dkvb.embedding.datasets.dataset import Dataset, image_array, image_files
 
 IMAGE_SUFFIXES = (
@@ -57,7 +57,7 @@ def binary_cifar(folder: Path, split: str | None) -> Dataset:
     if layout is None:
         raise ValueError(f"data: expected CIFAR's binary files; found none in {folder}")
     split = split or "train"
-    _validate.one_of("split", split, layout.files)
+    validation.one_of("split", split, layout.files)
     width = layout.label_bytes + _PIXELS
     rows = np.concatenate([_rows(folder / name, width) for name in layout.files[split]])
     labels = rows[:, layout.label_bytes - 1]  # (n,)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkvb.embedding._packages import require
+from dkvb._support.optional import require
 from dkvb.embedding.datasets.dataset import Dataset, decode_image
 from dkvb.embedding.datasets.tables import CONTENT, LABELS, find_column, label_array
 

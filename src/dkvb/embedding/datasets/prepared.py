@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dkvb import _validate
+from dkvb._support import validation
 from dkvb.embedding.datasets.dataset import Dataset, vectors
 
 SUFFIXES = (".pt", ".npz", ".npy")
@@ -25,7 +25,7 @@ def is_folder(folder: Path) -> bool:
 def file_of(folder: Path, split: str | None) -> Path:
     """The file of one split."""
     split = split or "train"
-    _validate.one_of("split", split, _FILES)
+    validation.one_of("split", split, _FILES)
     return folder / _FILES[split]
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from dkvb import _validate
-from dkvb.embedding._packages import require
+from dkvb._support import validation
+from dkvb._support.optional import require
 from dkvb.embedding.datasets.dataset import Dataset, image_array, image_files
 
 _SPLITS = {
@@ -25,7 +25,7 @@ def load(name: str, split: str | None, folder: Path | None, download_to: Path | 
     split = split or "train"
     if name == "imagenet" and split == "test":
         split = "val"  # whose labels are public
-    _validate.one_of("split", split, _SPLITS[name])
+    validation.one_of("split", split, _SPLITS[name])
     library = require("torchvision.datasets", "torchvision", f"data {name}")
     if name == "imagenet" and folder is None:
         raise ValueError(

@@ -1,0 +1,36 @@
+"""Heavy packages are optional: imported where they are used, with an error that says what to do."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+
+class MissingPackageError(ImportError, ValueError):
+    """A package that an encoder or a data set needs is not installed, or does not load."""
+
+
+def require(module: str, extra: str, purpose: str) -> Any:
+    """Import `module`; where that fails, say which extra of dkvb brings it.
+
+    >>> require("no_such_package", "text", "encoder sentence-transformers")
+    Traceback (most recent call last):
+        ...
+    dkvb._support.optional.MissingPackageError: encoder sentence-transformers: expected the
+    package no_such_package; it is not installed; install it with pip install "dkvb[text]"
+    """
+    package = module.partition(".")[0]
+    remedy = f'install it with pip install "dkvb[{extra}]"'
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        missing = (error.name or package).partition(".")[0]
+        raise MissingPackageError(
+            f"{purpose}: expected the package {missing}; it is not installed; {remedy}"
+        ) from error
+    except (ImportError, OSError, RuntimeError) as error:
+        # Compiled packages that belong to another torch fail in many ways.
+        raise MissingPackageError(
+            f"{purpose}: expected the package {package}; it is installed but does not load "
+            f"({' '.join(str(error).split())}); {remedy}, in the version that belongs to torch here"
+        ) from error

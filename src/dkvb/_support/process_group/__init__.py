@@ -1,0 +1,261 @@
+"""Sums, gathers and exchanges over the processes of one job; outside of a job they do nothing.
+
+    torchrun --nproc-per-node 4 -m dkvb evaluate ...
+
+`joined()` makes a process one of the job that torchrun started; gloo carries what lies on the CPU,
+NCCL what lies on GPUs. A process group that someone else opened is left alone: only inside
+`joined()` does anything here talk to other processes.
+
+Every function must be called by all processes, in the same order. `traffic()` says how many bytes
+this process has handed over, so that volumes can be compared with what shapes promise.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import pairwise
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.rendezvous import rendezvous
+
+from dkvb._support.process_group.watch import RankLostError, Watch
+
+__all__ = [
+    "RankLostError",
+    "broadcast",
+    "exchange",
+    "gather",
+    "gather_objects",
+    "joined",
+    "parts",
+    "rank",
+    "same_everywhere",
+    "shard",
+    "sum_",
+    "total",
+    "traffic",
+    "world_size",
+]
+
+PATIENCE = timedelta(minutes=60)  # for a slow process; one that died is noticed by its silence
+
+
+@dataclass(frozen=True)
+class _Job:
+    rank: int
+    size: int
+    watch: Watch
+    nccl: bool  # whether tensors on a GPU can be reduced there
+
+
+_job: _Job | None = None
+_traffic: Counter[str] = Counter()
+
+
+@contextmanager
+def joined() -> Iterator[None]:
+    """Take part in the job that torchrun started, if it did; leave when all others are done.
+
+    A process that dies, or stops with an error, makes all others stop: within a minute, with a
+    `RankLostError` that names it.
+    """
+    global _job
+    if int(os.environ.get("WORLD_SIZE", "1")) < 2:
+        yield
+        return
+    store, own, size = next(rendezvous("env://", timeout=PATIENCE))
+    nccl = _own_gpu()
+    backend = "cpu:gloo,cuda:nccl" if nccl else "gloo"
+    dist.init_process_group(backend, store=store, rank=own, world_size=size, timeout=PATIENCE)
+    _traffic.clear()
+    with Watch(store, own, size) as watch:
+        _job = _Job(own, size, watch, nccl)
+        try:
+            yield
+            _meet()
+        except SystemExit as end:
+            if not end.code:
+                _meet()
+            raise
+        finally:
+            _job = None
+    dist.destroy_process_group()
+
+
+def rank() -> int:
+    """The number of this process, from 0."""
+    return _job.rank if _job else 0
+
+
+def world_size() -> int:
+    """How many processes work together.
+
+    >>> world_size()
+    1
+    """
+    return _job.size if _job else 1
+
+
+def parts(n: int, size: int | None = None) -> list[slice]:
+    """n rows in consecutive parts, one a process, whose lengths differ by one at most.
+
+    >>> parts(7, 3)
+    [slice(0, 3, None), slice(3, 5, None), slice(5, 7, None)]
+    """
+    size = size or world_size()
+    short, longer = divmod(n, size)
+    bounds = [i * short + min(i, longer) for i in range(size + 1)]
+    return [slice(a, b) for a, b in pairwise(bounds)]
+
+
+def shard(n: int) -> slice:
+    """The part of n rows that is this process's.
+
+    >>> shard(5)
+    slice(0, 5, None)
+    """
+    return parts(n)[rank()]
+
+
+def sum_(tensor: Tensor, kind: str = "sum") -> Tensor:
+    """The sum over all processes, in place: the same bits in each of them, exact for integers."""
+    if _job is None:
+        return tensor
+    with _collective(kind, tensor.nbytes):
+        moved = _movable(tensor)
+        dist.all_reduce(moved)
+        if moved is not tensor:
+            tensor.copy_(moved)
+    return tensor
+
+
+def broadcast(tensor: Tensor) -> Tensor:
+    """What process 0 has, in place: for results that another process might round differently."""
+    if _job is None:
+        return tensor
+    with _collective("broadcast", tensor.nbytes if _job.rank == 0 else 0):
+        moved = _movable(tensor)
+        dist.broadcast(moved, 0)
+        if moved is not tensor:
+            tensor.copy_(moved)
+    return tensor
+
+
+def gather(tensor: Tensor, kind: str = "gather") -> list[Tensor]:
+    """Everyone's tensor, in order of rank; the first dimension may differ, and may be 0.
+
+    Shorter ones are filled up on the way: each process sends as much as the longest.
+    """
+    if _job is None:
+        return [tensor]
+    lengths = torch.zeros(_job.size, dtype=torch.int64)
+    lengths[_job.rank] = len(tensor)
+    longest = int(sum_(lengths, "notes").max())
+    row = tensor.contiguous().flatten().view(torch.uint8)  # bytes: no backend knows every dtype
+    each = math.prod(tensor.shape[1:]) * tensor.element_size()
+    filled = row.new_zeros(longest * each)
+    filled[: len(row)] = row
+    with _collective(kind, filled.nbytes):
+        moved = _movable(filled)
+        out = [torch.empty_like(moved) for _ in range(_job.size)]
+        dist.all_gather(out, moved)
+    return [
+        found[: n * each].to(tensor.device).view(tensor.dtype).view(n, *tensor.shape[1:])
+        for found, n in zip(out, lengths.tolist(), strict=True)
+    ]
+
+
+def gather_objects(what: Any) -> list[Any]:
+    """Everyone's value, in order of rank, of anything that JSON can hold."""
+    if _job is None:
+        return [what]
+    text = torch.frombuffer(bytearray(json.dumps(what).encode()), dtype=torch.uint8)
+    return [json.loads(bytes(found.numpy())) for found in gather(text, "notes")]
+
+
+def exchange(tensor: Tensor, columns: Sequence[slice]) -> Tensor:
+    """From some rows of all columns to all rows of some columns.
+
+    Each process has rows (n_r, C, ...), of which columns[q] go to process q; what comes back is
+    (Σ n_r, own columns, ...), rows in order of rank.
+    """
+    if _job is None:
+        return tensor[:, columns[0]]
+    lengths = [int(n) for n in gather_objects(len(tensor))]
+    own = columns[_job.rank]
+    shape = (own.stop - own.start, *tensor.shape[2:])
+    each = math.prod(shape) * tensor.element_size()
+    pieces = [tensor[:, part].flatten().view(torch.uint8) for part in columns]
+    sent = _movable(torch.cat(pieces))
+    received = sent.new_empty(sum(lengths) * each)
+    with _collective("exchange", sent.nbytes - pieces[_job.rank].nbytes):
+        dist.all_to_all_single(
+            received, sent, [n * each for n in lengths], [len(piece) for piece in pieces]
+        )
+    return received.to(tensor.device).view(tensor.dtype).view(sum(lengths), *shape)
+
+
+def same_everywhere(what: Any, name: str) -> None:
+    """Raise where processes disagree on a value that must be equal in all of them."""
+    found = gather_objects(what)
+    others = [i for i, value in enumerate(found) if value != found[0]]
+    if others:
+        raise ValueError(
+            f"{name}: expected the same in every process; rank 0 has {found[0]!r}, "
+            f"rank {others[0]} has {found[others[0]]!r}; give all of them the same settings"
+        )
+
+
+def total(value: int) -> int:
+    """The sum of everyone's whole number."""
+    return int(sum_(torch.tensor([value]), "notes"))
+
+
+def traffic() -> dict[str, int]:
+    """Bytes that this process has handed over since it joined, by kind of operation.
+
+    A sum counts its tensor once. On the wire a ring sends 2 (N − 1)/N of that from each of N
+    processes. "notes" are lengths, labels and other small talk.
+    """
+    return dict(_traffic)
+
+
+def _own_gpu() -> bool:
+    """Choose this process's GPU; whether every process of the machine has one to itself."""
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if count == 0:
+        return False
+    torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % count)
+    alone = count >= int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return alone and dist.is_nccl_available()
+
+
+def _movable(tensor: Tensor) -> Tensor:
+    """The tensor where its backend can reach it, in one piece."""
+    moved = tensor if tensor.device.type == "cpu" or (_job and _job.nccl) else tensor.cpu()
+    return moved.contiguous()
+
+
+def _meet() -> None:
+    sum_(torch.zeros(1), "notes")
+
+
+@contextmanager
+def _collective(kind: str, n_bytes: int) -> Iterator[None]:
+    """Count what is handed over; say who is missing where it cannot be."""
+    assert _job is not None
+    _traffic[kind] += n_bytes
+    try:
+        yield
+    except RuntimeError as error:
+        raise RankLostError(_job.watch.who_is_missing()) from error

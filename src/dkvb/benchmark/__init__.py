@@ -1,0 +1,1 @@
+"""Streams, metrics, experiments and reports."""

@@ -1,0 +1,76 @@
+"""Bottlenecks as networks: what the experiments with autograd share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from dkvb import KeyValueBottleneck
+from dkvb._support.hashing import epoch_order
+from dkvb.benchmark import streams
+from dkvb.benchmark.paper._tables import grouped, metric, order_of
+from dkvb.benchmark.plots import draw_bars
+from dkvb.benchmark.records import RunRecord
+
+
+def descend(
+    model: KeyValueBottleneck,
+    rows: Tensor,
+    y: Any,
+    optimiser: torch.optim.Optimizer,
+    *,
+    order: str,
+    seed: int,
+    epochs: int,
+    batch_size: int = 256,
+    label_smoothing: float = 0.1,
+    penalty: Callable[[], Tensor] | None = None,
+) -> None:
+    """Train on rows (n, m), or on codes (n, C) of integers, stage by stage."""
+    forward = model if rows.is_floating_point() else model.forward_codes
+    labels = torch.from_numpy(y).to(rows.device)
+    stream = streams.iid(y, seed) if order == "iid" else streams.class_incremental(y, 2, seed)
+    model.train()
+    done = 0
+    for stage in stream:
+        own = torch.from_numpy(stage.rows).to(rows.device)
+        for _ in range(epochs):
+            for batch in own[epoch_order(len(own), seed, done, own.device)].split(batch_size):
+                loss = cross_entropy(
+                    forward(rows[batch]), labels[batch], label_smoothing=label_smoothing
+                )
+                loss = loss if penalty is None else loss + penalty()
+                optimiser.zero_grad()
+                loss.backward()
+                optimiser.step()
+            done += 1
+
+
+@torch.no_grad()
+def accuracy(model: KeyValueBottleneck, X: Any, y: Any) -> float:
+    """Share of right answers, searching the keys that training selected, as the paper does."""
+    codes = model.frozen_keys().snap(X, active=model.usage > 0).nearest.long()
+    predicted = model.eval().forward_codes(codes).argmax(dim=1)
+    return float(np.mean(predicted.cpu().numpy() == y))
+
+
+def table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
+    """A row a variant: final accuracy class-incremental and iid."""
+    return {
+        name: {
+            order: metric(same, "final_accuracy", 100)
+            for order, same in grouped(own, order_of).items()
+        }
+        for name, own in grouped(records, lambda r: r.classifier).items()
+    }
+
+
+def draw(records: Sequence[RunRecord], path: Path, title: str) -> Path:
+    """The same as bars."""
+    return draw_bars(table(records), path, title, "final accuracy (%)")

@@ -1,0 +1,69 @@
+"""From records to rows of tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from statistics import fmean
+from typing import Any, TypeVar
+
+from dkvb.benchmark.records import Number, RunRecord, spread
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+def grouped(
+    records: Iterable[RunRecord], key: Callable[[RunRecord], Key]
+) -> dict[Key, list[RunRecord]]:
+    """Records by a key, in the order of appearance."""
+    groups: dict[Key, list[RunRecord]] = {}
+    for record in records:
+        groups.setdefault(key(record), []).append(record)
+    return groups
+
+
+def order_of(record: RunRecord) -> str:
+    """`class-incremental` or `iid`."""
+    return str(record.config["order"])
+
+
+def setting(name: str) -> Callable[[RunRecord], Any]:
+    """A reader of one setting of a record's classifier."""
+    return lambda record: record.config["settings"][name]
+
+
+def only(
+    records: Iterable[RunRecord], *, order: str | None = None, classifier: str | None = None
+) -> list[RunRecord]:
+    """The records of one order, of one classifier, or both."""
+    return [
+        record
+        for record in records
+        if order in (None, order_of(record)) and classifier in (None, record.classifier)
+    ]
+
+
+def finals(records: Sequence[RunRecord]) -> list[float]:
+    """Final accuracies in percent."""
+    found = (record.metrics["final_accuracy"] for record in records)
+    return [100 * value for value in found if value is not None]
+
+
+def mean_final(records: Sequence[RunRecord]) -> float | None:
+    """Their mean; None of none."""
+    found = finals(records)
+    return fmean(found) if found else None
+
+
+def final(records: Sequence[RunRecord]) -> dict[str, Number]:
+    """Final accuracy in percent, mean and standard deviation over seeds."""
+    return spread(finals(records))
+
+
+def metric(records: Sequence[RunRecord], name: str, scale: float = 1.0) -> dict[str, Number]:
+    """Any metric of the records, mean and standard deviation over seeds."""
+    return spread([record.metrics.get(name) for record in records], scale)
+
+
+def encoder_of(records: Sequence[RunRecord]) -> str:
+    """The encoder whose embeddings these records are about."""
+    return str(records[0].config.get("data", {}).get("encoder", "")) if records else ""

@@ -1,0 +1,171 @@
+"""The toy's figure, drawn from records alone.
+
+Of the first seed, `record.extra["drawing"]` holds `regions`, after each stage the class of each
+cell, + 8 where nothing was learned, and `pruned_regions` (see `packed`); the `points` of each stage
+[[x, y, class], …]; and `keys` and `pruned_keys` [[x, y], …], none where keys live in projected
+spaces.
+"""
+
+from __future__ import annotations
+
+import zlib
+from base64 import b64decode, b64encode
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dkvb.benchmark.records import RunRecord
+
+Array = npt.NDArray[Any]
+
+
+def packed(regions: npt.ArrayLike) -> str:
+    """A square of classes (g, g) as a short string.
+
+    >>> unpacked(packed([[0, 1], [2, 7]]))
+    array([[0, 1],
+           [2, 7]], dtype=uint8)
+    """
+    return b64encode(zlib.compress(np.asarray(regions, dtype=np.uint8).tobytes(), 9)).decode()
+
+
+def unpacked(text: str) -> npt.NDArray[np.uint8]:
+    """The square of classes (g, g) back from its string."""
+    flat = np.frombuffer(zlib.decompress(b64decode(text)), dtype=np.uint8)
+    side = int(len(flat) ** 0.5)
+    return flat.reshape(side, side)
+
+
+_ROWS = {
+    "linear": "(a)  linear probe",
+    "mlp": "(b)  MLP\n32 hidden units",
+    "bottleneck-1x400": "(c)  bottleneck\n1 codebook\n× 400 pairs",
+    "bottleneck-20x20": "(d)  bottleneck\n20 codebooks\n× 20 pairs",
+}
+# Of each class: its points, and its regions; fainter where nothing was learned.
+_STRONG = ("#2f6db3", "#e07b10", "#35903b", "#cf3b3b", "#7c50b4", "#b79a00", "#12918a", "#c3478f")
+_LIGHT = ("#bcd5f0", "#fcd9b0", "#c3e6c3", "#f7c4c4", "#dbcbee", "#fbeea6", "#bfe8e4", "#f4c9e2")
+_FAINT = 0.35  # of the colour, the rest is white
+_INK = "#333333"
+
+# Inches. A panel of 100 cells a side and 200 dots is sharp.
+_DPI = 125
+_PANEL, _GAP = 200 / _DPI, 0.07
+_LEFT, _TOP, _EDGE = 1.26, 0.3, 0.04
+
+
+def draw(records: Iterable[RunRecord], path: str | Path) -> Path:
+    """Draw the figure: a row a model; a column after each stage, and one after pruning.
+
+    A panel's colours are the classes that the model predicts there, its number the share of right
+    answers on test points of all stages so far. Dots are training points: large in the stage
+    being learned, small in those before it, which the model sees no more.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    drawn = [record for record in records if "drawing" in record.extra]
+    if not drawn:
+        raise ValueError("records: expected at least one with a drawing; got none")
+    n_stages = len(drawn[0].stages)
+    width = _LEFT + _across(n_stages + 1) + _EDGE
+    height = _TOP + _across(len(drawn)) + _EDGE
+    # No pyplot: it keeps global state, and would look for a display.
+    figure = Figure(figsize=(width, height), dpi=_DPI)
+    canvas: Any = FigureCanvasAgg(figure)
+
+    def panel_at(row: int, column: int) -> Any:
+        x, y = _LEFT + column * (_PANEL + _GAP), height - _TOP - row * (_PANEL + _GAP) - _PANEL
+        return figure.add_axes((x / width, y / height, _PANEL / width, _PANEL / height))
+
+    pruned_title = "unused pairs pruned"
+    for row, record in enumerate(drawn):
+        middle = (height - _TOP - row * (_PANEL + _GAP) - _PANEL / 2) / height
+        label = _ROWS.get(record.classifier, record.classifier)
+        figure.text(0.08 / width, middle, label, va="center", fontsize=9.5, color=_INK)
+        for stage in range(n_stages):
+            axes = panel_at(row, stage)
+            _panel(axes, record, stage)
+            if row == 0:
+                axes.set_title(f"after stage {stage + 1}", fontsize=10, color=_INK, pad=5)
+        if record.classifier.startswith("bottleneck"):
+            axes = panel_at(row, n_stages)
+            _panel(axes, record, n_stages - 1, pruned=True)
+            axes.set_title(pruned_title, fontsize=10, color=_INK, pad=5)
+            pruned_title = ""
+        elif row == 0:  # nothing to prune: room to explain
+            _legend(panel_at(row, n_stages))
+    canvas.draw()
+    _save(np.asarray(canvas.buffer_rgba()), Path(path))
+    return Path(path)
+
+
+def _across(panels: int) -> float:
+    return panels * _PANEL + (panels - 1) * _GAP
+
+
+def _panel(axes: Any, record: RunRecord, stage: int, *, pruned: bool = False) -> None:
+    drawing = record.extra["drawing"]
+    cells = unpacked(drawing["pruned_regions"] if pruned else drawing["regions"][stage])  # (g, g)
+    axes.imshow(_palette()[cells], origin="lower", extent=(0, 1, 0, 1), interpolation="nearest")
+    keys = np.array(drawing["pruned_keys" if pruned else "keys"]).reshape(-1, 2)
+    axes.plot(*keys.T, ".", color="black", markersize=1.7, markeredgewidth=0, alpha=0.7)
+    for number, points in enumerate(drawing["points"][: stage + 1]):
+        x, y, classes = np.array(points).T
+        now = number == stage and not pruned
+        axes.scatter(
+            x,
+            y,
+            c=[_STRONG[int(c)] for c in classes],
+            s=8 if now else 2.2,
+            linewidths=0.35 if now else 0,
+            edgecolors="white",
+        )
+    shown = record.extra["pruned_accuracy"] if pruned else record.accuracy_matrix[stage]
+    accuracy = np.array(shown[: stage + 1], dtype=np.float64)
+    _number(axes, 0.965, 0.04, f"{100 * np.mean(accuracy):.0f} %", ha="right")
+    axes.set(xlim=(0, 1), ylim=(0, 1), xticks=[], yticks=[])
+    for spine in axes.spines.values():
+        spine.set(color="#999999", linewidth=0.6)
+
+
+def _legend(axes: Any) -> None:
+    palette = _palette()
+    notes = (
+        ("s", 8.0, palette[0], "predicted class"),
+        ("s", 8.0, palette[len(_LIGHT)], "a guess: no pair\nlearned here"),
+        ("o", 3.6, _STRONG[0], "training point"),
+        ("o", 1.8, _STRONG[0], "of an earlier stage"),
+        (".", 3.0, "black", "key, in (c)"),
+    )
+    y = 0.93
+    for marker, size, colour, text in notes:
+        axes.plot([0.14], [y], marker, markersize=size, color=colour, markeredgewidth=0)
+        axes.text(0.27, y + 0.045, text, va="top", fontsize=8, color=_INK, linespacing=1.1)
+        y -= 0.15 if "\n" not in text else 0.24
+    _number(axes, 0.14, y - 0.05, "92 %", ha="center")
+    axes.text(0.27, y + 0.045, "right, of all\nstages so far", va="top", fontsize=8, color=_INK)
+    axes.set(xlim=(0, 1), ylim=(0, 1))
+    axes.set_axis_off()
+
+
+def _number(axes: Any, x: float, y: float, text: str, **place: Any) -> None:
+    box = {"boxstyle": "round,pad=0.18", "facecolor": "white", "alpha": 0.85, "lw": 0}
+    axes.text(x, y, text, va="bottom", fontsize=8.5, color=_INK, bbox=box, **place)
+
+
+def _palette() -> Array:
+    """The colours of regions (16, 3): of each class where it was learned, then where not."""
+    light = np.array([[int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)] for colour in _LIGHT])
+    return np.concatenate([light, 1 - _FAINT * (1 - light)])
+
+
+def _save(pixels: Array, path: Path) -> None:
+    """Save with a palette: a third of the size, for a picture of few colours."""
+    from PIL import Image
+
+    image = Image.fromarray(pixels).convert("RGB")
+    image.quantize(256, dither=Image.Dither.NONE).save(path, format="PNG", optimize=True)

@@ -1,0 +1,79 @@
+"""Figure 3 of the paper: CIFAR-10 in five stages of two classes.
+
+    dkvb reproduce cifar10 --data DIR --encoder resnet50 --seeds 1,2,3,4,5 --out OUT
+
+The paper's final accuracies, class-incremental and iid alike: ResNet50 81.5, CLIP 91.3, SwAV 66.3,
+DINO 62.5, ConvMixer 77.3; SDMLP on ConvMixer 71. Linear probe and MLP forget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dkvb.benchmark.grid import ORDERS, ClassifierSpec
+from dkvb.benchmark.paper import _models
+from dkvb.benchmark.paper._experiment import Setup
+from dkvb.benchmark.paper._tables import encoder_of, final, grouped, metric, order_of
+from dkvb.benchmark.paper.targets import beside
+from dkvb.benchmark.plots import accuracy_curves
+from dkvb.benchmark.records import Job, RunRecord
+
+TITLE = "CIFAR-10, two classes at a time (Figure 3)"
+
+
+@dataclass(frozen=True)
+class Config(_models.Schedule):
+    """The base model, and how its rival SDMLP is run."""
+
+    evaluate_every: int | None = 200
+    sdmlp_neurons: tuple[int, ...] = (1000,)
+    sdmlp_epochs: int = 200
+
+
+PAPER = Config()
+QUICK = Config(**_models.SMALL, evaluate_every=10, sdmlp_neurons=(500,), sdmlp_epochs=10)
+
+
+def jobs(setup: Setup) -> list[Job]:
+    """The bottleneck and the linear probe both ways, the others class-incremental."""
+    config, data = setup.config, setup.data()
+    both = [*_models.with_both_keys(config), _models.linear(config)]
+    others = [
+        _models.linear(config, "linear:bias=false", bias=False),
+        _models.mlp(config),
+        *(_sdmlp(config, neurons) for neurons in config.sdmlp_neurons),
+    ]
+    return setup.stream_jobs(data, both, ORDERS) + setup.stream_jobs(data, others)
+
+
+def _sdmlp(config: Config, neurons: int) -> ClassifierSpec:
+    settings = {"n_neurons": neurons, "epochs": config.sdmlp_epochs}
+    return ClassifierSpec(f"sdmlp:n_neurons={neurons}", "sdmlp", settings)
+
+
+def table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
+    """Final accuracy and forgetting of each model, the paper's beside ours."""
+    return stream_table("cifar10", records)
+
+
+def stream_table(experiment: str, records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
+    """A row a classifier and order."""
+    encoder, rows = encoder_of(records), {}
+    for (name, order), own in grouped(records, lambda r: (r.classifier, order_of(r))).items():
+        ours = final(own)
+        row = name.split(":")[0] if order == "class-incremental" else f"{name} (iid)"
+        rows[f"{name} ({order})"] = {
+            "final accuracy": ours,
+            **beside(experiment, row, encoder, ours),
+            "average incremental": metric(own, "average_incremental_accuracy", 100),
+            "forgetting": metric(own, "forgetting", 100),
+        }
+    return rows
+
+
+def draw(records: Sequence[RunRecord], path: Path, title: str) -> Path:
+    """Accuracy over the stream, of our own way of expiring keys alone: the lines lie together."""
+    return accuracy_curves([r for r in records if "key_method=" not in r.classifier], path, title)

@@ -1,0 +1,55 @@
+"""Figure 4 of the paper: codebooks.
+
+    dkvb reproduce codebooks --data DIR --seeds 1,2,3,4,5 --out OUT
+
+The base model with one setting changed. The paper: more is better, and a little more so than with
+pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dkvb.benchmark.grid import ORDERS
+from dkvb.benchmark.paper import _models, _sweep
+from dkvb.benchmark.paper._experiment import Setup
+from dkvb.benchmark.paper._tables import setting
+from dkvb.benchmark.records import Job, RunRecord
+
+TITLE = "Number of codebooks (Figure 4c)"
+
+
+@dataclass(frozen=True)
+class Config(_models.Schedule):
+    """The base model, and the values of the setting."""
+
+    codebooks: tuple[int, ...] = (16, 32, 64, 128, 256)
+    orders: tuple[str, ...] = ORDERS
+
+
+PAPER = Config()
+QUICK = Config(**_models.SMALL, codebooks=(4, 16, 64))
+
+
+def jobs(setup: Setup) -> list[Job]:
+    """A bottleneck for each value, class-incremental and iid."""
+    specs = [
+        _models.bottleneck(setup.config, f"bottleneck:n_codebooks={value}", n_codebooks=value)
+        for value in setup.config.codebooks
+    ]
+    return setup.stream_jobs(setup.data(), specs, setup.config.orders)
+
+
+def table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
+    """Final accuracy for each value."""
+    return _sweep.table(records, setting("n_codebooks"))
+
+
+def draw(records: Sequence[RunRecord], path: Path, title: str) -> Path:
+    """Final accuracy over the values."""
+    return _sweep.draw(
+        records, path, title, value_of=setting("n_codebooks"), label="codebooks", log=True
+    )

@@ -1,0 +1,188 @@
+"""Appendix E.3 of the paper: where keys lie, how often each is used, and who shares them.
+
+    dkvb reproduce codes --data DIR --seeds 1 --out OUT
+
+The paper, ResNet50: keys cover the key-initialisation set and, more sparsely, the target; most
+pairs are fetched 10,000 to 150,000 times over 2,000 epochs, and about 28 % never. Both ways of
+expiring keys are measured: ours (`ema`) and that of the paper's own code (`ema-reference`).
+The map needs umap-learn (`dkvb[maps]`), and is drawn by PCA without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from dkvb.benchmark.analysis.flat_map import flat_map
+from dkvb.benchmark.analysis.usage import classes_sharing, histogram, selections
+from dkvb.benchmark.grid import Placed
+from dkvb.benchmark.paper import _models
+from dkvb.benchmark.paper._experiment import Measured, Setup, measured_job
+from dkvb.benchmark.paper._learned import shared_keys
+from dkvb.benchmark.paper._tables import encoder_of, grouped, metric
+from dkvb.benchmark.paper.targets import beside
+from dkvb.benchmark.plots import panels, save
+from dkvb.benchmark.records import Job, RunRecord
+from dkvb.bottleneck import Keys
+
+TITLE = "Keys: where they lie, and how often each is used (appendix E.3)"
+EPOCHS = 2000  # of the paper: a row that selects a pair fetches it so often
+EDGES = [0, 1, *(EPOCHS * k for k in (2, 5, 10, 15, 20, 25, 30, 40, 50, 75, 100, 150, 200, 500))]
+
+
+@dataclass(frozen=True)
+class Config(_models.Schedule):
+    """The base model's keys, both ways of expiring, and how many points the map shows."""
+
+    methods: tuple[str, ...] = ("ema", "ema-reference")
+    points: int = 2000
+
+
+PAPER = Config()
+QUICK = Config(**_models.SMALL, points=500)
+
+
+def jobs(setup: Setup) -> list[Job]:
+    """Keys of each seed and method."""
+    data = Placed(setup.data(), setup.device)
+    return [
+        measured_job(
+            setup,
+            data,
+            method,
+            {
+                "measure": "codes",
+                "seed": seed,
+                "settings": _models.bottleneck(setup.config, key_method=method).settings,
+                "points": _points(setup, seed, method),
+            },
+            partial(_measure, setup, data, seed, method),
+        )
+        for seed in setup.seeds
+        for method in setup.config.methods
+    ]
+
+
+def _points(setup: Setup, seed: int, method: str) -> int:
+    """How many points to map: only for the first seed and method, since maps are large."""
+    first = (setup.seeds[0], setup.config.methods[0])
+    return int(setup.config.points) if (seed, method) == first else 0
+
+
+def _measure(setup: Setup, data: Placed, seed: int, method: str) -> Measured:
+    keys = shared_keys(setup, data, seed, key_method=method)
+    (x, y), (x_test, y_test) = data.rows_for(_models.bottleneck(setup.config))
+    n_classes = int(y.max()) + 1
+    codes = keys.snap(x).nearest
+    rows = selections(codes, keys.n_pairs)  # (C, K) distinct rows of each pair
+    fetched = EPOCHS * rows
+    columns = torch.from_numpy(y).to(codes.device)
+    sharing = classes_sharing(codes, columns, keys.n_pairs, n_classes)  # (C, K)
+    used = rows > 0
+    usual = (fetched >= 10_000) & (fetched <= 150_000)
+    metrics = {
+        "never_used": float((~used).double().mean()),
+        "fetched_10k_to_150k": float(usual.double().mean()),
+        "rows_a_used_pair": float(rows[used].double().mean()),
+        "classes_a_used_pair": float(sharing[used].double().mean()),
+        "pairs_of_one_class": float((sharing[used] == 1).double().mean()),
+        "distinct_keys": keys.report.distinct,
+        "used_on_key_data": keys.report.used,
+        "quantisation_error": keys.report.relative_error,
+    }
+    extra: dict[str, Any] = {
+        "edges": EDGES,
+        "fetched": histogram(fetched, EDGES),
+        "classes_sharing": histogram(sharing, list(range(n_classes + 1))),
+        "keys": {"n_codebooks": keys.n_codebooks, "n_pairs": keys.n_pairs, "key_dim": keys.key_dim},
+    }
+    points = _points(setup, seed, method)
+    if points:
+        extra["map"] = _maps(keys, data.on_device(data.keys), x_test, y_test, points)
+    return Measured(metrics, extra)
+
+
+def _maps(keys: Keys, key_rows: Any, rows: Any, y: Any, points: int) -> dict[str, Any]:
+    """Heads and keys of the first codebook in the plane, on the key data and on the target."""
+    own = keys.keys[0].double().cpu().numpy()  # (K, d)
+    maps: dict[str, Any] = {}
+    for name, x in (("key data", key_rows), ("target", rows)):
+        chosen = np.linspace(0, len(x) - 1, min(len(x), points)).astype(np.int64)
+        heads = keys.heads(x[chosen])[:, 0].cpu().numpy()  # (n, d)
+        placed, method = flat_map(np.concatenate([heads, own]))
+        maps[name] = {
+            "method": method,
+            "heads": np.round(placed[: len(heads)], 2).tolist(),
+            "keys": np.round(placed[len(heads) :], 2).tolist(),
+            "classes": y[chosen].tolist() if name == "target" else [],
+        }
+    return maps
+
+
+def table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
+    """A row a way of expiring keys."""
+    encoder, rows = encoder_of(records), {}
+    for method, own in grouped(records, lambda r: r.classifier).items():
+        ours = metric(own, "never_used", 100)
+        rows[method] = {
+            "never used (%)": ours,
+            **beside("codes", method, encoder, ours),
+            "fetched 10k to 150k (%)": metric(own, "fetched_10k_to_150k", 100),
+            "rows a used pair": metric(own, "rows_a_used_pair"),
+            "classes a used pair": metric(own, "classes_a_used_pair"),
+            "of one class only (%)": metric(own, "pairs_of_one_class", 100),
+            "distinct keys (%)": metric(own, "distinct_keys", 100),
+        }
+    return rows
+
+
+def draw(records: Sequence[RunRecord], path: Path, title: str) -> Path:
+    """The two maps, and how often pairs are fetched."""
+    mapped = [record for record in records if "map" in record.extra]
+    figure, axes = panels(4 if mapped else 2, width=17 if mapped else 9, height=4.3)
+    for ax, (name, drawn) in zip(
+        axes, mapped[0].extra["map"].items() if mapped else (), strict=False
+    ):
+        _draw_map(ax, name, drawn)
+    for number, (method, same) in enumerate(grouped(records, lambda r: r.classifier).items()):
+        extra, shift = same[0].extra, 0.4 * number
+        for ax, counts in ((axes[-2], extra["fetched"]), (axes[-1], extra["classes_sharing"])):
+            shares = 100 * np.array(counts) / sum(counts)
+            ax.bar(np.arange(len(counts)) + shift - 0.2, shares, width=0.4, label=method)
+    labels = [_thousands(edge) for edge in records[0].extra["edges"]]
+    axes[-2].set_xticks(range(len(labels)), labels, rotation=60, fontsize=7)
+    axes[-2].set(title="fetched in 2,000 epochs, at least", ylabel="pairs (%)")
+    axes[-1].set(title="classes that share a pair", ylabel="pairs (%)")
+    axes[-1].legend(frameon=False)
+    figure.suptitle(title)
+    return save(figure, path)
+
+
+def draw_maps(records: Sequence[RunRecord], path: Path, title: str) -> Path:
+    """The two maps alone, larger."""
+    maps = next(record.extra["map"] for record in records if "map" in record.extra)
+    figure, axes = panels(len(maps), width=11, height=5)
+    for ax, (name, drawn) in zip(axes, maps.items(), strict=True):
+        _draw_map(ax, name, drawn, size=9)
+    figure.suptitle(title)
+    return save(figure, path)
+
+
+def _draw_map(ax: Any, name: str, drawn: dict[str, Any], size: float = 4) -> None:
+    heads, own = np.array(drawn["heads"]), np.array(drawn["keys"])
+    colours = drawn["classes"] or "#8ecae6"
+    ax.scatter(
+        *heads.T, s=size, c=colours, cmap="tab10" if drawn["classes"] else None, alpha=0.7, lw=0
+    )
+    ax.scatter(*own.T, s=0.4 * size, c="black", lw=0)
+    ax.set(title=f"{name}: heads and keys ({drawn['method']})", xticks=[], yticks=[])
+
+
+def _thousands(edge: int) -> str:
+    return f"{edge // 1000}k" if edge >= 1000 else str(edge)

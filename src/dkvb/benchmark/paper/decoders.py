@@ -1,0 +1,124 @@
+"""Section 6 of the paper: parametric decoders.
+
+    dkvb reproduce decoders --data DIR --seeds 1,2,3 --out OUT
+
+The paper gives no numbers: under iid conditions a decoder may be trained to improve performance;
+when conditions change one can keep it fixed, or regularise it. Here a linear decoder and an MLP
+over the concatenated values, each free, pulled towards its start, or fixed, beside the paper's
+mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from dkvb import Keys, KeyValueBottleneck
+from dkvb.benchmark.grid import ORDERS, Placed
+from dkvb.benchmark.paper import _models, _network
+from dkvb.benchmark.paper._experiment import Measured, Setup, measured_job
+from dkvb.benchmark.paper._learned import shared_keys
+from dkvb.benchmark.records import Job, RunRecord
+
+TITLE = "Parametric decoders (section 6)"
+MODES = ("free", "regularised", "fixed")
+
+
+@dataclass(frozen=True)
+class Config(_models.Schedule):
+    """A smaller bottleneck, and rates at which a decoder learns in few epochs."""
+
+    n_codebooks: int = 64
+    n_pairs: int = 1024
+    epochs: int = 5
+    pace: float = 3.0  # of values: the rate with which a logit would move, were the decoder linear
+    decoder_rate: float = 0.1
+    strength: float = 1.0  # of the pull towards the start
+
+
+PAPER = Config()
+QUICK = Config(**_models.SMALL | {"n_codebooks": 32, "n_pairs": 128, "epochs": 10})
+
+# How much a decoder with its usual random start shrinks the step of a value on its way to a logit.
+_SHRINKS = {"mean": None, "linear": 3.0, "mlp": 18.0}
+
+
+def jobs(setup: Setup) -> list[Job]:
+    """Every decoder and mode, both orders, each seed."""
+    config, data = setup.config, Placed(setup.data(), setup.device)
+    variants = [("mean", ""), *((name, mode) for name in ("linear", "mlp") for mode in MODES)]
+    settings = {k: v for k, v in vars(config).items() if k != "evaluate_every"}
+    return [
+        measured_job(
+            setup,
+            data,
+            f"{decoder}, {mode}" if mode else decoder,
+            {
+                "measure": "decoders",
+                "decoder": decoder,
+                "mode": mode,
+                "order": order,
+                "seed": seed,
+                "settings": settings,
+            },
+            partial(_measure, setup, data, decoder, mode, order, seed),
+        )
+        for seed in setup.seeds
+        for decoder, mode in variants
+        for order in ORDERS
+    ]
+
+
+def _measure(
+    setup: Setup, data: Placed, decoder: str, mode: str, order: str, seed: int
+) -> Measured:
+    config = setup.config
+    keys = shared_keys(setup, data, seed)
+    (_, y), (x_test, y_test) = data.rows_for(_models.bottleneck(config))
+    model = KeyValueBottleneck(
+        keys, int(y.max()) + 1, decoder=decoder, train_decoder=mode != "fixed", seed=seed
+    )
+    gain = _SHRINKS[decoder] or keys.n_codebooks
+    learned = [p for p in model.decoder.parameters() if p.requires_grad]
+    starts = [p.detach().clone() for p in learned]
+
+    def pull() -> torch.Tensor:
+        apart = [(p - start).square().sum() for p, start in zip(learned, starts, strict=True)]
+        return torch.stack(apart).sum().mul(config.strength)
+
+    groups: list[dict[str, Any]] = [{"params": [model.values], "lr": config.pace * gain}]
+    if learned:
+        groups.append({"params": learned, "lr": config.decoder_rate})
+    _network.descend(
+        model,
+        _codes(keys, data),
+        y,
+        torch.optim.SGD(groups),
+        order=order,
+        seed=seed,
+        epochs=config.epochs,
+        label_smoothing=config.label_smoothing,
+        penalty=pull if mode == "regularised" else None,
+    )
+    return Measured({"final_accuracy": _network.accuracy(model, x_test, y_test)})
+
+
+@lru_cache(maxsize=1)  # the variants of a seed follow each other
+def _codes(keys: Keys, data: Placed) -> torch.Tensor:
+    """What the train rows snap to (n, C)."""
+    return keys.snap(data.on_device(data.train[0])).nearest.long()
+
+
+def table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
+    """Final accuracy of each decoder, both ways."""
+    return _network.table(records)
+
+
+def draw(records: Sequence[RunRecord], path: Path, title: str) -> Path:
+    """The same as bars."""
+    return _network.draw(records, path, title)

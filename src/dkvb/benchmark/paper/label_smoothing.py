@@ -1,0 +1,51 @@
+"""Appendix C of the paper: label smoothing, to whose value results are said not to be sensitive.
+
+dkvb reproduce label-smoothing --data DIR --seeds 1,2,3,4,5 --out OUT
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dkvb.benchmark.paper import _models, _sweep
+from dkvb.benchmark.paper._experiment import Setup
+from dkvb.benchmark.paper._tables import setting
+from dkvb.benchmark.records import Job, RunRecord
+
+TITLE = "Label smoothing (appendix C)"
+
+
+@dataclass(frozen=True)
+class Config(_models.Schedule):
+    """The base model, and the values of the setting."""
+
+    smoothings: tuple[float, ...] = (0.0, 0.05, 0.1, 0.2)
+
+
+PAPER = Config()
+QUICK = Config(**_models.SMALL)
+
+
+def jobs(setup: Setup) -> list[Job]:
+    """A bottleneck for each value, class-incremental."""
+    specs = [
+        _models.bottleneck(
+            setup.config, f"bottleneck:label_smoothing={value}", label_smoothing=value
+        )
+        for value in setup.config.smoothings
+    ]
+    return setup.stream_jobs(setup.data(), specs)
+
+
+def table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
+    """Final accuracy for each value."""
+    return _sweep.table(records, setting("label_smoothing"))
+
+
+def draw(records: Sequence[RunRecord], path: Path, title: str) -> Path:
+    """Final accuracy over the values."""
+    value_of = setting("label_smoothing")
+    return _sweep.draw(records, path, title, value_of=value_of, label="label smoothing")

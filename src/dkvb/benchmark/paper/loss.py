@@ -1,0 +1,45 @@
+"""Figure 3b of the paper: train and test loss along the stream.
+
+    dkvb reproduce loss --data DIR --seeds 1,2,3,4,5 --out OUT
+
+The paper: the bottleneck's loss is the same class-incrementally and iid; the linear probe's is
+lower iid and runs away class-incrementally. The runs are those of `cifar10`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from dkvb.benchmark.grid import ORDERS
+from dkvb.benchmark.paper import _models, cifar10
+from dkvb.benchmark.paper._experiment import Setup
+from dkvb.benchmark.paper._tables import grouped, metric, order_of
+from dkvb.benchmark.plots import loss_curves
+from dkvb.benchmark.records import Job, RunRecord, spread
+
+TITLE = "Loss along the stream (Figure 3b)"
+PAPER, QUICK = cifar10.PAPER, cifar10.QUICK
+
+
+def jobs(setup: Setup) -> list[Job]:
+    """Bottleneck and linear probe, class-incremental and iid."""
+    models = [_models.bottleneck(setup.config), _models.linear(setup.config)]
+    return setup.stream_jobs(setup.data(), models, ORDERS)
+
+
+def table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
+    """Losses at the end; the train loss is that of the last stage's rows."""
+    return {
+        f"{name} ({order})": {
+            "train loss": spread([r.curve[-1].train_loss for r in own]),
+            "test loss": metric(own, "test_loss"),
+        }
+        for (name, order), own in grouped(records, lambda r: (r.classifier, order_of(r))).items()
+    }
+
+
+def draw(records: Sequence[RunRecord], path: Path, title: str) -> Path:
+    """Both losses over the stream."""
+    return loss_curves(records, path, title)

@@ -1,0 +1,153 @@
+"""Appendix E.1 of the paper: Gaussian noise on embeddings and on pixels.
+
+    dkvb reproduce noise --data DIR --seeds 1,2,3 --out OUT
+
+The bottleneck, trained class-incrementally, and a linear probe, trained iid, are tested on noisy
+rows. The paper: noise is harmless until α = 0.1. Noise on embeddings has α times their standard
+deviation over all entries. Noise on pixels needs embeddings of noisy images, a file for each α, and
+is left out where there are none:
+
+    dkvb embed --encoder resnet50 --data cifar10 --split test --noise 0.1 \\
+        --out DIR/cifar10-resnet50-test-pixels-0.1.npz
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from dkvb.benchmark.analysis.robustness import changed, noisy
+from dkvb.benchmark.grid import ClassifierSpec, Placed
+from dkvb.benchmark.paper import _models
+from dkvb.benchmark.paper._experiment import Measured, Setup, measured_job
+from dkvb.benchmark.paper._learned import accuracy, learn
+from dkvb.benchmark.paper._tables import grouped
+from dkvb.benchmark.plots import Series, add_series, panels, save
+from dkvb.benchmark.records import Job, RunRecord, spread
+
+TITLE = "Noise (appendix E.1)"
+
+
+@dataclass(frozen=True)
+class Config(_models.Schedule):
+    """The models, and the sizes of noise."""
+
+    alphas: tuple[float, ...] = (0.0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
+
+
+# The probe's rate × epochs are the paper's.
+PAPER = Config()
+QUICK = Config(**_models.SMALL)
+
+
+def jobs(setup: Setup) -> list[Job]:
+    """Each model and seed, tested with all sizes of noise."""
+    data = Placed(setup.data(), setup.device)
+    config = setup.config
+    pixels = [a for a in config.alphas if setup.source.has("cifar10", _split(a))]
+    models = (
+        (_models.bottleneck(config), "class-incremental"),
+        # Fewer steps of a larger rate: all that matters here is a probe that has learned.
+        (
+            _models.linear(
+                config,
+                learning_rate=config.rival_rate * max(1, config.epochs // 20),
+                epochs=min(20, config.epochs),
+            ),
+            "iid",
+        ),
+    )
+    return [
+        measured_job(
+            setup,
+            data,
+            spec.text,
+            {
+                "measure": "noise",
+                "seed": seed,
+                "order": order,
+                "settings": spec.settings,
+                "epochs": config.epochs,
+                "alphas": list(config.alphas),
+                "pixels": pixels,
+            },
+            partial(_measure, setup, data, spec, order, seed, pixels),
+        )
+        for seed in setup.seeds
+        for spec, order in models
+    ]
+
+
+def _split(alpha: float) -> str:
+    return f"test-pixels-{alpha:g}"
+
+
+def _measure(
+    setup: Setup, data: Placed, spec: ClassifierSpec, order: str, seed: int, pixels: list[float]
+) -> Measured:
+    model = learn(setup, data, spec, order, seed)
+    classifier = model.classifier
+    x, x_test = (torch.as_tensor(rows) for rows, _ in data.rows_for(spec))
+    unit = float(x.std())
+    before = classifier.prepare(x_test).nearest if hasattr(classifier, "prepare") else None
+
+    def point(alpha: float, rows: torch.Tensor) -> dict[str, float]:
+        if before is None:
+            found = accuracy(classifier, rows.cpu().numpy(), model.y_test)
+            return {"alpha": alpha, "accuracy": found}
+        codes = classifier.prepare(rows)
+        moved = float(changed(before, codes.nearest).double().mean())
+        found = accuracy(classifier, codes, model.y_test)
+        return {"alpha": alpha, "accuracy": found, "codes_changed": round(moved, 6)}
+
+    embeddings = [
+        point(alpha, noisy(x_test, alpha, unit=unit, seed=seed)) for alpha in setup.config.alphas
+    ]
+    images = [
+        point(alpha, torch.from_numpy(setup.source.rows("cifar10", _split(alpha))[0]))
+        for alpha in pixels
+    ]
+    return Measured(
+        {"final_accuracy": embeddings[0]["accuracy"], "unit": unit},
+        {"embeddings": embeddings, "pixels": images},
+    )
+
+
+def _by_alpha(records: Sequence[RunRecord], where: str) -> dict[float, list[float]]:
+    by: dict[float, list[float]] = {}
+    for record in records:
+        for point in record.extra[where]:
+            by.setdefault(point["alpha"], []).append(100 * point["accuracy"])
+    return by
+
+
+def table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
+    """Accuracy at each size of noise."""
+    rows = {}
+    for name, own in grouped(records, lambda r: r.classifier).items():
+        for where in ("embeddings", "pixels"):
+            by = _by_alpha(own, where)
+            if by:
+                rows[f"{name}, {where}"] = {f"α {a:g}": spread(v) for a, v in by.items()}
+    return rows
+
+
+def draw(records: Sequence[RunRecord], path: Path, title: str) -> Path:
+    """Accuracy over the size of noise, on pixels and on embeddings."""
+    shown = [w for w in ("pixels", "embeddings") if any(r.extra[w] for r in records)]
+    figure, axes = panels(len(shown), width=5.5 * len(shown) + 2)
+    for ax, where in zip(axes, shown, strict=True):
+        lines = [
+            Series.of(name, _by_alpha(own, where))
+            for name, own in grouped(records, lambda r: r.classifier).items()
+        ]
+        add_series(ax, lines, log=True)
+        ax.set(title=f"noise on {where}", xlabel="α", ylabel="accuracy (%)", ylim=(0, 100))
+        ax.legend(frameon=False)
+    figure.suptitle(title)
+    return save(figure, path)

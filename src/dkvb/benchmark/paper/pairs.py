@@ -1,0 +1,55 @@
+"""Figure 4 of the paper: pairs.
+
+    dkvb reproduce pairs --data DIR --seeds 1,2,3,4,5 --out OUT
+
+The base model with one setting changed. The paper: a small loss with four times fewer
+pairs; iid and class-incremental part at 256 or fewer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dkvb.benchmark.grid import ORDERS
+from dkvb.benchmark.paper import _models, _sweep
+from dkvb.benchmark.paper._experiment import Setup
+from dkvb.benchmark.paper._tables import setting
+from dkvb.benchmark.records import Job, RunRecord
+
+TITLE = "Number of key-value pairs (Figure 4b)"
+
+
+@dataclass(frozen=True)
+class Config(_models.Schedule):
+    """The base model, and the values of the setting."""
+
+    pairs: tuple[int, ...] = (256, 512, 1024, 2048, 4096)
+    orders: tuple[str, ...] = ORDERS
+
+
+PAPER = Config()
+QUICK = Config(**_models.SMALL, pairs=(16, 64, 256))
+
+
+def jobs(setup: Setup) -> list[Job]:
+    """A bottleneck for each value, class-incremental and iid."""
+    specs = [
+        _models.bottleneck(setup.config, f"bottleneck:n_pairs={value}", n_pairs=value)
+        for value in setup.config.pairs
+    ]
+    return setup.stream_jobs(setup.data(), specs, setup.config.orders)
+
+
+def table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
+    """Final accuracy for each value."""
+    return _sweep.table(records, setting("n_pairs"))
+
+
+def draw(records: Sequence[RunRecord], path: Path, title: str) -> Path:
+    """Final accuracy over the values."""
+    return _sweep.draw(
+        records, path, title, value_of=setting("n_pairs"), label="pairs a codebook", log=True
+    )

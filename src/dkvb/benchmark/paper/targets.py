@@ -1,0 +1,57 @@
+"""The numbers that the paper gives, each with a tolerance and its place in the paper."""
+
+from __future__ import annotations
+
+import csv
+from functools import cache
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+from dkvb.benchmark.records import Number
+
+
+class Target(NamedTuple):
+    """One number of the paper; the tolerance is ours, and two-sided."""
+
+    experiment: str
+    row: str
+    encoder: str
+    measure: str
+    value: float
+    tolerance: float
+    source: str
+
+    def met_by(self, ours: float) -> bool:
+        return abs(ours - self.value) <= self.tolerance
+
+
+@cache
+def targets() -> tuple[Target, ...]:
+    """All of `targets.csv`."""
+    with (files(__package__) / "targets.csv").open(encoding="utf-8") as file:
+        return tuple(
+            Target(
+                **row | {"value": float(row["value"]), "tolerance": float(row["tolerance"])}  # type: ignore[arg-type]
+            )
+            for row in csv.DictReader(file)
+        )
+
+
+def target(experiment: str, row: str, encoder: str) -> Target | None:
+    """The paper's number for a row of an experiment's table, if it gives one.
+
+    >>> target("cifar10", "bottleneck", "resnet50").value
+    81.5
+    """
+    found = (t for t in targets() if (t.experiment, t.row, t.encoder) == (experiment, row, encoder))
+    return next(found, None)
+
+
+def beside(experiment: str, row: str, encoder: str, ours: dict[str, Number]) -> dict[str, Any]:
+    """Columns that set the paper's number beside ours: ✓ within its tolerance, ✗ beyond."""
+    known = target(experiment, row, encoder)
+    if known is None:
+        return {}
+    mean = ours["mean"]
+    met = "" if mean is None else "✓" if known.met_by(mean) else "✗"
+    return {"paper": known.value, "within": f"±{known.tolerance:g} {met}".strip()}

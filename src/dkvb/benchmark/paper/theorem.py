@@ -1,0 +1,266 @@
+"""Theorem 1 of the paper and its appendix B: the terms of the bound, measured.
+
+    dkvb reproduce theorem --data DIR --seeds 1,2,3 --out OUT
+
+For the bottleneck, a linear probe and an MLP, with the share of wrong answers as the loss (M = 1):
+the training loss; the shift term under Gaussian perturbations g_ε, and the same for those rows
+whose codes all stay, where the theorem says that it vanishes for the bottleneck; and the
+complexity term, which only the rivals pay, with one codebook's cells as the theorem's keys.
+Besides: how the constant grows with codebooks, and perturbations from the null space.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dkvb.benchmark.analysis import theorem
+from dkvb.benchmark.analysis.robustness import changed, noisy
+from dkvb.benchmark.grid import ClassifierSpec, Placed
+from dkvb.benchmark.paper import _models
+from dkvb.benchmark.paper._experiment import Measured, Setup, measured_job
+from dkvb.benchmark.paper._learned import Learned, learn, shared_keys
+from dkvb.benchmark.paper._tables import grouped, metric
+from dkvb.benchmark.plots import Series, add_series, panels, save
+from dkvb.benchmark.records import Job, RunRecord
+
+TITLE = "The terms of Theorem 1"
+
+
+@dataclass(frozen=True)
+class Config(_models.Schedule):
+    """Models trained iid, and how the terms are estimated."""
+
+    epochs: int = 100
+    rival_rate: float = 0.02  # twenty times fewer epochs than the paper's
+    rows: int = 5000  # of the train set, on which the shift term is estimated
+    alphas: tuple[float, ...] = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
+    draws: int = 3  # of noise, and of signs
+    cells: int = 64  # of one codebook and a class, whose complexities stand for all
+    all_rows: int = 2000  # for the complexity of the class as a whole
+    radius: float = 10.0  # the norm, a layer, that weights of the rivals' class may have
+    books: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+    null_books: int = 16
+
+
+PAPER = Config()
+QUICK = Config(
+    **_models.SMALL,
+    rows=1000,
+    draws=2,
+    cells=16,
+    all_rows=500,
+    books=(1, 2, 4, 8, 16, 32, 64),
+)
+
+
+def jobs(setup: Setup) -> list[Job]:
+    """The terms for each model, and what concerns keys alone, for each seed."""
+    config = setup.config
+    data = Placed(setup.data(), setup.device)
+    specs = [_models.bottleneck(config), _models.linear(config), _models.mlp(config)]
+    what = {"measure": "theorem", "config": _plain(config)}
+    terms = [
+        measured_job(
+            setup,
+            data,
+            spec.text,
+            what | {"seed": seed, "settings": spec.settings},
+            partial(_terms, setup, data, spec, seed),
+        )
+        for seed in setup.seeds
+        for spec in specs
+    ]
+    keys = [
+        measured_job(
+            setup, data, "keys", what | {"seed": seed}, partial(_about_keys, setup, data, seed)
+        )
+        for seed in setup.seeds
+    ]
+    return terms + keys
+
+
+def _plain(config: Config) -> dict[str, Any]:
+    return {k: list(v) if isinstance(v, tuple) else v for k, v in vars(config).items()}
+
+
+def _terms(setup: Setup, data: Placed, spec: ClassifierSpec, seed: int) -> Measured:
+    config = setup.config
+    model = learn(setup, data, spec, "iid", seed)
+    keyed = shared_keys(setup, data, seed)
+    chosen = np.random.default_rng(seed).permutation(len(model.y_train))[: config.rows]
+    x = torch.as_tensor(data.rows_for(spec)[0][0])[chosen]
+    y = model.y_train[chosen]
+    unit = float(x.std())
+    clean = _wrong(model, x, y)
+    before = keyed.snap(x).nearest
+    shift = []
+    for alpha in config.alphas:
+        gains, stays, kept = [], [], []
+        for draw in range(config.draws):
+            moved = noisy(x, alpha, unit=unit, seed=1000 * seed + draw)
+            gain = _wrong(model, moved, y) - clean  # (n,)
+            stay = ~changed(before, keyed.snap(moved).nearest).any(dim=1).cpu().numpy()
+            gains.append(gain.mean())
+            kept.append(stay.mean())
+            if stay.any():
+                stays.append(np.abs(gain[stay]).mean())
+        shift.append(
+            {
+                "alpha": alpha,
+                "shift": round(float(np.mean(gains)), 6),
+                "unchanged_rows": round(float(np.mean(kept)), 6),
+                "unchanged_shift": round(float(np.mean(stays)), 6) if stays else None,
+            }
+        )
+    found = {
+        "training_loss": float(clean.mean()),
+        "shift": shift[-1]["shift"],
+        "unchanged_shift": max(
+            (p["unchanged_shift"] for p in shift if p["unchanged_shift"] is not None), default=None
+        ),
+        # By the theorem, of the bottleneck: nothing is fitted within a cell.
+        "complexity": 0.0,
+        "complexity_of_all_rows": 0.0,
+    }
+    if spec.name != "bottleneck":
+        found |= _complexity(setup, data, model, spec, keyed, seed)
+    return Measured(found, {"shift": shift})
+
+
+def _wrong(model: Learned, x: Tensor, y: Any) -> Any:
+    """1 where the answer is wrong (n,)."""
+    keyed = hasattr(model.classifier, "prepare")
+    answers = model.classifier.predict(model.classifier.prepare(x) if keyed else x.cpu().numpy())
+    return (answers != y).astype(np.float64)
+
+
+def _complexity(
+    setup: Setup, data: Placed, model: Learned, spec: ClassifierSpec, keys: Any, seed: int
+) -> dict[str, float]:
+    """2/n Σ_{y,k} R_{y,k}, from some cells of the first codebook; and 2/n R of rows as a whole."""
+    config, device = setup.config, torch.device(setup.device)
+    rng = np.random.default_rng(seed)
+    X, y = model.train, model.y_train
+    few = rng.permutation(len(y))[: max(20_000, config.all_rows)]
+    codes = keys.snap(X[few]).nearest[:, :1].cpu()
+    cell = theorem.cells(codes, torch.from_numpy(y[few])).numpy()
+    counts = np.bincount(cell)
+    picked = rng.permutation(len(counts))[: config.cells]
+    groups = [few[cell == number] for number in picked]
+    shared = {
+        "n_classes": int(y.max()) + 1,
+        "radius": config.radius,
+        "hidden": spec.settings.get("hidden"),
+    }
+
+    def sought(rows: Sequence[Any]) -> float:
+        x, labels, mask = _side_by_side(X, y, rows, device)
+        found = [
+            theorem.rademacher(x, labels, mask, **shared, seed=1000 * seed + draw)
+            for draw in range(config.draws)
+        ]
+        total = sum(float(values.sum()) for values in found) / config.draws
+        return float(2 * total / sum(map(len, rows)))
+
+    return {
+        "complexity": sought(groups),
+        "complexity_of_all_rows": sought([few[: config.all_rows]]),
+    }
+
+
+def _side_by_side(X: Any, y: Any, rows: Sequence[Any], device: torch.device) -> tuple[Tensor, ...]:
+    """Rows of several groups, padded to the longest: (J, r, m), labels (J, r), mask (J, r)."""
+    longest = max(map(len, rows))
+    place = torch.zeros((len(rows), longest), dtype=torch.int64)
+    mask = torch.zeros((len(rows), longest))
+    for j, own in enumerate(rows):
+        place[j, : len(own)], mask[j, : len(own)] = torch.from_numpy(own), 1.0
+    x = torch.from_numpy(np.asarray(X)[place.numpy()]).to(device)
+    return x, torch.from_numpy(y)[place].to(device), mask.to(device)
+
+
+def _about_keys(setup: Setup, data: Placed, seed: int) -> Measured:
+    """How the constant grows with codebooks, and perturbations in the projections' null space."""
+    config, keys = setup.config, shared_keys(setup, data, seed)
+    (x, y), _ = data.rows_for(_models.bottleneck(config))
+    codes = keys.snap(x).nearest
+    columns = torch.from_numpy(y).to(codes.device)
+    n_classes = int(y.max()) + 1
+    growth = []
+    for books in (b for b in config.books if b <= keys.n_codebooks):
+        own = theorem.constant(codes[:, :books], columns, keys.n_pairs, n_classes)
+        growth.append({"codebooks": books, **own._asdict()})
+    few = torch.as_tensor(x)[: config.rows]
+    books = config.null_books
+    assert keys.projection.matrices is not None
+    null = theorem.common_null_space(keys.projection.matrices[:books])  # (m, q)
+    noise = (noisy(few, 1.0, unit=float(few.std()), seed=seed) - few).double()
+    inside = noise @ null @ null.T if null.shape[1] else torch.zeros_like(noise)
+    size = noise.norm(dim=1, keepdim=True)
+    inside = inside * (size / inside.norm(dim=1, keepdim=True).clamp(min=1e-12))
+    before = codes[: config.rows, :books]
+    moved = [keys.snap((few + v).float()).nearest[:, :books] for v in (noise, inside)]
+    shares = [float(changed(before, after).double().mean()) for after in moved]
+    metrics = {
+        "null_dimension": null.shape[1],
+        "null_dimension_of_all": max(0, keys.width - keys.n_codebooks * keys.key_dim),
+        "codes_changed_by_any": shares[0],
+        "codes_changed_from_null_space": shares[1],
+    }
+    return Measured(metrics, {"growth": growth})
+
+
+def table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
+    """A row a model, and one about the null space."""
+    rows: dict[str, dict[str, Any]] = {}
+    for name, own in grouped(records, lambda r: r.classifier).items():
+        if name == "keys":
+            rows["null space"] = {
+                "codes changed by any noise (%)": metric(own, "codes_changed_by_any", 100),
+                "by as much of the null space (%)": metric(
+                    own, "codes_changed_from_null_space", 100
+                ),
+            }
+        else:
+            largest = own[0].extra["shift"][-1]["alpha"]
+            rows[name] = {
+                "training loss": metric(own, "training_loss"),
+                f"shift, α {largest:g}": metric(own, "shift"),
+                "shift where no code changed": metric(own, "unchanged_shift"),
+                "complexity": metric(own, "complexity"),
+                "of all rows": metric(own, "complexity_of_all_rows"),
+            }
+    return rows
+
+
+def draw(records: Sequence[RunRecord], path: Path, title: str) -> Path:
+    """The shift term over the size of noise, and the constant over codebooks."""
+    figure, (left, right) = panels(2, width=11)
+    lines = []
+    for name, own in grouped(records, lambda r: r.classifier).items():
+        if name != "keys":
+            by: dict[float, list[float]] = {}
+            for record in own:
+                for point in record.extra["shift"]:
+                    by.setdefault(point["alpha"], []).append(point["shift"])
+            lines.append(Series.of(name, by))
+    add_series(left, lines, log=True)
+    left.set(title="shift term", xlabel="α", ylabel="change of the loss")
+    left.legend(frameon=False)
+    terms: dict[float, list[float]] = {}
+    for record in records:
+        for point in record.extra.get("growth", ()):
+            terms.setdefault(point["codebooks"], []).append(point["term"])
+    add_series(right, [Series.of("c √(2 ln(2e/δ) / n)", terms)], log=True)
+    right.set(title="the constant's term", xlabel="codebooks")
+    right.legend(frameon=False)
+    figure.suptitle(title)
+    return save(figure, path)

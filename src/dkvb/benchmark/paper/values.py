@@ -1,0 +1,85 @@
+"""Table 1 of the paper: values learned class-incrementally against values learned iid.
+
+    dkvb reproduce values --data DIR --seeds 1,2,3,4,5 --out OUT
+
+Σ|values_CI − values_IID| / Σ|values_CI|. The paper: ResNet50 2.19 %, CLIP 2.09, DINO 2.2,
+SwAV 2.2, ConvMixer 3.07.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from dkvb.benchmark.analysis.values import relative_difference
+from dkvb.benchmark.grid import ORDERS, Placed
+from dkvb.benchmark.paper import _models
+from dkvb.benchmark.paper._experiment import Measured, Setup, measured_job
+from dkvb.benchmark.paper._learned import accuracy, learn
+from dkvb.benchmark.paper._tables import encoder_of, metric
+from dkvb.benchmark.paper.targets import beside
+from dkvb.benchmark.plots import draw_bars
+from dkvb.benchmark.records import Job, RunRecord
+
+TITLE = "Values, class-incremental against iid (Table 1)"
+PAPER = _models.Schedule()
+QUICK = _models.Schedule(**_models.SMALL)
+
+
+def jobs(setup: Setup) -> list[Job]:
+    """One pair of runs a seed, on the same keys."""
+    data = Placed(setup.data(), setup.device)
+    spec = _models.bottleneck(setup.config)
+    return [
+        measured_job(
+            setup,
+            data,
+            "bottleneck",
+            {
+                "measure": "values",
+                "seed": seed,
+                "settings": spec.settings,
+                "epochs": setup.config.epochs,
+            },
+            partial(_measure, setup, data, seed),
+        )
+        for seed in setup.seeds
+    ]
+
+
+def _measure(setup: Setup, data: Placed, seed: int) -> Measured:
+    spec = _models.bottleneck(setup.config)
+    ci, iid = (learn(setup, data, spec, order, seed) for order in ORDERS)
+    values = [model.classifier.state_tensors()["values"] for model in (ci, iid)]
+    return Measured(
+        {
+            "relative_difference": relative_difference(*values),
+            "final_accuracy": accuracy(ci.classifier, ci.test, ci.y_test),
+            "iid_accuracy": accuracy(iid.classifier, iid.test, iid.y_test),
+        }
+    )
+
+
+def table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
+    """The relative difference, the paper's beside ours."""
+    encoder, ours = encoder_of(records), metric(records, "relative_difference", 100)
+    return {
+        encoder: {
+            "relative difference (%)": ours,
+            **beside("values", "bottleneck", encoder, ours),
+            "class-incremental": metric(records, "final_accuracy", 100),
+            "iid": metric(records, "iid_accuracy", 100),
+        }
+    }
+
+
+def draw(records: Sequence[RunRecord], path: Path, title: str) -> Path:
+    """Ours beside the paper's."""
+    encoder = encoder_of(records)
+    bars = {encoder: {"ours": metric(records, "relative_difference", 100)}}
+    known = beside("values", "bottleneck", encoder, {"mean": None})
+    if known:
+        bars[encoder]["paper"] = {"mean": known["paper"], "std": None}
+    return draw_bars(bars, path, title, "relative difference (%)")

@@ -1,0 +1,116 @@
+"""What a folder holds: the records of each experiment, those together that belong together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dkvb.benchmark.paper import EXPERIMENTS, module_of
+from dkvb.benchmark.paper._experiment import experiment_in
+from dkvb.benchmark.paper._kinds import KINDS, kind_of, settings_of
+from dkvb.benchmark.paper._tables import grouped
+from dkvb.benchmark.records import RunRecord, read_records
+
+Rows = Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Records of one experiment, one encoder and one kind, and the table that they make."""
+
+    experiment: str
+    encoder: str  # empty where there is none
+    kind: str  # of KINDS
+    records: Sequence[RunRecord]
+    rows: Rows
+
+    @property
+    def variant(self) -> tuple[str, str]:
+        """Groups of different experiments with the same variant are about the same embeddings."""
+        return self.encoder, self.kind
+
+
+@dataclass(frozen=True)
+class Collection:
+    """All groups, in the order of the paper's experiments, and what there is to know besides."""
+
+    groups: Sequence[Group]
+    notes: Sequence[str]
+
+    def of(self, experiment: str) -> list[Group]:
+        """The groups of one experiment, the one worth most first."""
+        return [group for group in self.groups if group.experiment == experiment]
+
+    @property
+    def missing(self) -> list[str]:
+        """Experiments that have no records here."""
+        return [name for name in EXPERIMENTS if not self.of(name)]
+
+
+def collect(folder: Path) -> Collection:
+    """Read every `records.jsonl` in the folder and below it.
+
+    An experiment is known by the `summary.json` beside its records, or else by its folder's name.
+    """
+    if not folder.is_dir():
+        raise ValueError(f"DIR: expected a folder with results of dkvb reproduce; got {folder}")
+    notes: list[str] = []
+    found: dict[tuple[str, str, str], dict[str, RunRecord]] = {}
+    for path in sorted(folder.rglob("records.jsonl")):
+        shown = path.relative_to(folder.parent if path.parent == folder else folder).as_posix()
+        experiment = _experiment_of(path.parent)
+        if experiment is None:
+            notes.append(f"{shown} is left out: it belongs to no experiment of the paper.")
+            continue
+        records, damaged = read_records(path)
+        if damaged:
+            notes.append(f"{shown}: {_lines(damaged)} left out.")
+        for (encoder, changes), own in grouped(records, settings_of).items():
+            shown_as = f"{encoder} ({changes})" if changes else encoder
+            known = found.setdefault((experiment, shown_as, kind_of(experiment, own)), {})
+            # As when a run is continued: of two records of one cell, the later one counts.
+            known |= {record.cell or f"{shown} {i}": record for i, record in enumerate(own)}
+    groups = [
+        group for key, own in found.items() if (group := _group(*key, list(own.values()), notes))
+    ]
+    if not groups:
+        raise ValueError(
+            f"DIR: expected records.jsonl in {folder} or in folders below it, as dkvb reproduce "
+            f"writes; found none{' of an experiment' * bool(notes)}; "
+            f"begin with: dkvb reproduce toy --quick --out {folder}/toy"
+        )
+    return Collection(sorted(groups, key=_rank), notes)
+
+
+def _experiment_of(folder: Path) -> str | None:
+    name = experiment_in(folder) or folder.resolve().name
+    return name if name in EXPERIMENTS else None
+
+
+def _group(
+    experiment: str, encoder: str, kind: str, records: list[RunRecord], notes: list[str]
+) -> Group | None:
+    try:
+        return Group(experiment, encoder, kind, records, module_of(experiment).table(records))
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+        notes.append(
+            f"{experiment}: {len(records)} records of another version are left out "
+            f"({type(error).__name__}: {error})."
+        )
+        return None
+
+
+def _rank(group: Group) -> tuple[Any, ...]:
+    place = list(EXPERIMENTS).index(group.experiment)
+    return place, list(KINDS).index(group.kind), group.encoder != "resnet50", group.encoder
+
+
+def _lines(numbers: Sequence[int]) -> str:
+    """
+    >>> _lines([3]), _lines([3, 7])
+    ('line 3 is damaged and', 'lines 3, 7 are damaged and')
+    """
+    text = ", ".join(map(str, numbers))
+    return f"lines {text} are damaged and" if numbers[1:] else f"line {text} is damaged and"

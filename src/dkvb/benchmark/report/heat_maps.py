@@ -1,0 +1,105 @@
+"""Which class is taken for which, and what is known when: heat maps from records."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dkvb.benchmark.paper._tables import grouped, only
+from dkvb.benchmark.plots import panels, save
+from dkvb.benchmark.records import RunRecord
+
+CIFAR10 = (
+    *("airplane", "automobile", "bird", "cat", "deer"),
+    *("dog", "frog", "horse", "ship", "truck"),
+)
+_MOST_PANELS = 5
+
+
+def shown(records: Sequence[RunRecord]) -> list[RunRecord]:
+    """One record a classifier: class-incremental, and of one seed, so that classes come in the
+    same order."""
+    ours = [record for record in only(records, order="class-incremental") if record.stages[1:]]
+    same = [record for record in ours if record.stages == ours[0].stages]
+    firsts = [own[0] for own in grouped(same, lambda record: record.classifier).values()]
+    return firsts[:_MOST_PANELS]
+
+
+def confusion(records: Sequence[RunRecord], path: Path) -> Path:
+    """Of each class (a row), the share of test rows taken for each class (a column), at the end;
+    classes in the order in which they were learned."""
+    figure, every = _heat_panels(len(records))
+    for axes, record in zip(every, records, strict=True):
+        order = _order(record)
+        counts = np.array(record.extra["confusion"], dtype=np.float64)[order][:, order]  # (Y, Y)
+        shares = counts / counts.sum(axis=1, keepdims=True).clip(min=1)
+        _heat(axes, shares, (0, len(order), len(order), 0))
+        _stage_lines(axes, record, both=True)
+        axes.set(title=record.classifier, xlabel="predicted", xticks=[])
+    _name_classes(every, records[0], "true class")
+    return save(figure, path)
+
+
+def over_time(records: Sequence[RunRecord], path: Path) -> Path:
+    """The accuracy on each class (a row) along the stream (left to right); classes in the order in
+    which they are learned."""
+    figure, every = _heat_panels(len(records))
+    for axes, record in zip(every, records, strict=True):
+        order, n_stages = _order(record), len(record.stages)
+        table = [[np.nan if v is None else v for v in point.per_class] for point in record.curve]
+        known = np.array(table, dtype=np.float64).T[order]  # (Y, evaluations)
+        _heat(axes, known, (0, n_stages, len(order), 0))
+        _stage_lines(axes, record, both=False)
+        axes.set(title=record.classifier, xlabel="stages learned")
+    _name_classes(every, records[0], "class")
+    return save(figure, path)
+
+
+def _heat_panels(n: int) -> tuple[Any, list[Any]]:
+    width, height = {1: (6.6, 4.2), 2: (8.0, 3.4)}.get(n, (1.0 + 2.05 * n, 3.0))
+    figure, every = panels(n, width=width, height=height)
+    for axes in every:
+        axes.grid(visible=False)
+    return figure, every
+
+
+def _heat(axes: Any, table: npt.NDArray[np.float64], extent: tuple[float, ...]) -> None:
+    from matplotlib.colors import LinearSegmentedColormap
+
+    # From nothing to full colour, so that it stands on light and on dark.
+    colours = LinearSegmentedColormap.from_list("share", ["#2f6db300", "#2f6db3ff"])
+    axes.imshow(
+        table, extent=extent, vmin=0, vmax=1, cmap=colours, aspect="auto", interpolation="nearest"
+    )
+
+
+def _stage_lines(axes: Any, record: RunRecord, *, both: bool) -> None:
+    ends = np.cumsum([len(stage) for stage in record.stages])[:-1]
+    if len(ends) > 10:  # they would hide what they divide
+        return
+    for end in ends:
+        axes.axhline(end, color="#7b8794", linewidth=0.4)
+    for place in ends if both else range(1, len(record.stages)):
+        axes.axvline(place, color="#7b8794", linewidth=0.4)
+
+
+def _name_classes(every: list[Any], record: RunRecord, label: str) -> None:
+    order = _order(record)
+    names = [str(record.classes[i]) for i in order]
+    if record.config["data"]["train"] == "cifar10" and sorted(names) == [*"0123456789"]:
+        names = [CIFAR10[int(name)] for name in names]
+    for axes in every:
+        axes.set_yticks([])
+    if len(names) <= 20:
+        every[0].set_yticks(np.arange(len(names)) + 0.5, names, fontsize="small")
+        every[0].tick_params(length=0)
+    every[0].set_ylabel(f"{label}, in order learned")
+
+
+def _order(record: RunRecord) -> list[int]:
+    """Columns of classes in the order in which their stages came."""
+    return [record.classes.index(label) for stage in record.stages for label in stage]

@@ -1,0 +1,324 @@
+"""Where keys come from: unlabelled rows, by moving averages, Lloyd's algorithm or sampling.
+
+No codebook knows of another. For an array, the heads of a few codebooks at a time are computed once
+and kept for all epochs; a stream of batches is projected batch by batch.
+
+Of several processes each gives its own rows, and all get the same keys. Lloyd's sums and counts are
+added up after every pass, C·K·(8 d + 8) bytes. Moving averages change with every batch, and adding
+those up would send as much each time; there the processes exchange heads instead, n·C·d·4 bytes
+once, and each moves the keys of its own codebooks over the rows of all.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dkvb._support import process_group, validation
+from dkvb._support.hashing import bits, epoch_order
+from dkvb.bottleneck.conditioning import Conditioning, fit_conditioning
+from dkvb.bottleneck.key_data import Rows, rows_of
+from dkvb.bottleneck.keys import KeyReport, Keys, first_of_equals
+from dkvb.bottleneck.projection import Projection, make_projection
+from dkvb.bottleneck.values import count_usage
+from dkvb.kernels import kmeans as accumulate
+
+METHODS = ("ema", "ema-reference", "lloyd", "sample")
+EXPIRY_SHARE = 0.1  # of the count that an evenly used key would have
+TINY = torch.finfo(torch.float32).tiny
+
+
+class FewRowsWarning(UserWarning):
+    """There are fewer rows than pairs were asked for."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How keys are initialised; `batch_rows` counts the positions of spatial maps one by one."""
+
+    method: str
+    n_pairs: int
+    epochs: int
+    batch_rows: int
+    decay: float
+    seed: int
+
+
+def fit_keys(
+    X: Any,
+    *,
+    n_codebooks: int = 256,
+    n_pairs: int = 4096,
+    key_dim: int | None = 14,
+    method: str = "ema",
+    projection: str = "gaussian",
+    conditioning: str = "centre",
+    n_components: int | None = None,
+    epochs: int = 10,
+    batch_size: int = 256,
+    decay: float = 0.95,
+    random_state: Any = 0,
+    device: torch.device | str = "cpu",
+    progress: bool = False,
+) -> Keys:
+    """Keys from unlabelled embeddings, frozen from here on. The defaults are the paper's.
+
+    X is an array (n, m), a spatial map (n, h, w, m) whose positions are snapped one by one, or an
+    iterable of such batches that can be iterated `epochs` times. `method` is `"ema"` (moving
+    averages, appendix C of the paper; expired keys start afresh), `"ema-reference"` (expired keys
+    keep their old averages, as in the paper's own code, for comparison), `"lloyd"` (k-means in
+    `epochs` passes) or `"sample"` (random rows). One row in ten is held out to measure the keys.
+    `conditioning` prepares embeddings for L2 distances, see `fit_conditioning`; the paper's is
+    `"centre"`, which changes none. In a job of several processes X is this process's part of the
+    rows, at least one, and all processes get the same keys.
+
+    >>> import numpy as np
+    >>> X = np.random.default_rng(0).normal(size=(500, 32))
+    >>> fit_keys(X, n_codebooks=4, n_pairs=16, key_dim=3, epochs=2).keys.shape
+    torch.Size([4, 16, 3])
+    """
+    validation.one_of("method", method, METHODS)
+    n_codebooks = validation.positive_int("n_codebooks", n_codebooks)
+    n_pairs = validation.positive_int("n_pairs", n_pairs)
+    key_dim = None if key_dim is None else validation.positive_int("key_dim", key_dim)
+    epochs = validation.positive_int("epochs", epochs)
+    batch_size = validation.positive_int("batch_size", batch_size)
+    decay = validation.real("decay", decay, low=0.0, high=1.0)
+    seed = validation.seed("random_state", random_state)
+
+    passes = 1 if method == "sample" else epochs
+    rows = rows_of(
+        X, at_least=n_pairs, passes=passes, batch_size=batch_size, device=torch.device(device)
+    )
+    if rows.at_least < n_pairs:
+        warnings.warn(
+            f"n_pairs: {n_pairs} keys a codebook need as many rows; X has {rows.at_least} to fit "
+            f"them, so each codebook gets {rows.at_least} pairs",
+            FewRowsWarning,
+            stacklevel=2,
+        )
+    recipe = Recipe(
+        method, min(n_pairs, rows.at_least), passes, batch_size * rows.positions, decay, seed
+    )
+    conditioned = fit_conditioning(rows.sample, conditioning, n_components)
+    heads_of = make_projection(
+        projection, conditioned.output_width, n_codebooks=n_codebooks, key_dim=key_dim, seed=seed
+    ).to(device)
+    keys, spread, novelty, report = _initialise(rows, conditioned, heads_of, recipe, progress)
+    settings = {
+        "method": method,
+        "epochs": passes,
+        "batch_size": batch_size,
+        "decay": decay,
+        "random_state": seed,
+        "conditioning": conditioning,
+    }
+    fitted = Keys(conditioned, heads_of, keys, spread, novelty, report, settings)
+    if process_group.world_size() > 1:
+        process_group.same_everywhere(fitted.fingerprint, "keys")
+    return fitted
+
+
+def _initialise(
+    rows: Rows, conditioning: Conditioning, projection: Projection, recipe: Recipe, progress: bool
+) -> tuple[Tensor, Tensor, Tensor, KeyReport]:
+    """Keys (C, K, d), and what held-out rows say of them, a group of codebooks at a time."""
+    C, d = projection.n_codebooks, projection.key_dim
+    device = conditioning.centre.device
+    unit = _unit(conditioning(rows.held_out()))
+    if conditioning.components is None:  # cheap enough to repeat for each group
+
+        def heads_of(x: Tensor, books: slice) -> Tensor:
+            return (projection(conditioning(x), books) / unit).float()
+    else:
+        rows = rows.mapped(lambda x: conditioning(x).float())
+
+        def heads_of(x: Tensor, books: slice) -> Tensor:
+            return (projection(x.double(), books) / unit).float()
+
+    keys = torch.empty((C, recipe.n_pairs, d), device=device)
+    spread = torch.empty(C, dtype=torch.float64, device=device)
+    held_out = rows.held_out()
+    novelty = torch.zeros(len(held_out), dtype=torch.float64, device=device)
+    used, variance = 0, 0.0
+    groups = rows.groups(C, d)
+    with _bar(progress, len(groups) * recipe.epochs, recipe.method) as bar:
+        for books in groups:
+            keys[books], n_used = _fit_group(
+                rows, partial(heads_of, books=books), recipe, books, bar
+            )
+            used += n_used
+            held = heads_of(held_out, books)  # (h, g, d)
+            codes = accumulate.assign(held, keys[books]).long()
+            group = torch.arange(held.shape[1], device=device)
+            squared = (held - keys[books][group, codes]).double().square().sum(dim=2)  # (h, g)
+            spread[books] = squared.mean(dim=0)
+            novelty += (squared / spread[books].clamp(min=TINY)).sum(dim=1) / C
+            variance += float((held - held.mean(dim=0)).double().square().sum()) / len(held)
+    keys *= unit
+    spread *= unit**2
+    total, variance = float(spread.sum()), variance * unit**2
+    report = KeyReport(
+        rows=len(held_out),
+        quantisation_error=(total / C) ** 0.5,
+        relative_error=total / variance if variance else 0.0,
+        distinct=float(first_of_equals(keys).double().mean()),
+        used=used / (C * recipe.n_pairs),
+    )
+    return keys, spread.float(), novelty.sort().values.float(), report
+
+
+def _fit_group(
+    rows: Rows, heads_of: Callable[[Tensor], Tensor], recipe: Recipe, books: slice, bar: Any
+) -> tuple[Tensor, int]:
+    """Keys (g, K, d) of some codebooks, and how many of them rows are nearest to."""
+    method, size = _METHODS[recipe.method], process_group.world_size()
+    if size == 1 or method is not _ema:
+        passes = rows.passes(heads_of)
+        keys = method(passes, recipe, books.start, bar)
+        return keys, int((process_group.sum_(_usage(next(passes), keys)) > 0).sum())
+    columns = process_group.parts(books.stop - books.start)
+    passes = rows.passes(heads_of, columns)
+    own = method(passes, recipe, books.start + columns[process_group.rank()].start, bar)
+    n_used = process_group.total(int((_usage(next(passes), own) > 0).sum()))
+    return torch.cat(process_group.gather(own)), n_used
+
+
+def _usage(batches: Iterator[Tensor], keys: Tensor) -> Tensor:
+    """How many heads (r, g, d) are nearest to each of keys (g, K, d): (g, K) int64."""
+    usage = torch.zeros(keys.shape[:2], dtype=torch.int64, device=keys.device)
+    for heads in batches:
+        if heads.shape[:2].numel():
+            count_usage(usage, accumulate.assign(heads, keys))
+    return usage
+
+
+def _unit(rows: Tensor) -> float:
+    """A power of two near the size of rows, by which float32 divides exactly: squares of very
+    large or small heads would overflow or vanish."""
+    size = float(rows.square().mean().sqrt())
+    return 2.0 ** math.floor(math.log2(size)) if size > 0 else 1.0
+
+
+def _ema(passes: Passes, recipe: Recipe, first_book: int, bar: Any) -> Tensor:
+    """Moving averages of the heads that attach to each key (appendix C of the paper)."""
+    threshold = EXPIRY_SHARE * recipe.batch_rows / recipe.n_pairs
+    state: tuple[Tensor, Tensor, Tensor] | None = None  # keys, counts, sums
+    step = 0
+    for epoch in range(recipe.epochs):
+        for heads in next(passes):
+            order = epoch_order(len(heads), recipe.seed, epoch, heads.device)
+            if state is None:
+                keys = _draw(heads[order[: recipe.batch_rows]], recipe, first_book)
+                state = (keys, torch.ones(keys.shape[:2], device=keys.device), keys.clone())
+            if heads.shape[1] == 0:  # more processes than codebooks
+                continue
+            accumulate.ema(
+                heads,
+                *state,
+                order,
+                batch_size=recipe.batch_rows,
+                decay=recipe.decay,
+                threshold=threshold,
+                seed=recipe.seed,
+                first_book=first_book,
+                first_step=step,
+                reset=recipe.method == "ema",
+            )
+            step += -(-len(heads) // recipe.batch_rows)
+        bar.update()
+    assert state is not None
+    return state[0]
+
+
+def _lloyd(passes: Passes, recipe: Recipe, first_book: int, bar: Any) -> Tensor:
+    """k-means: every key becomes the mean of the heads that attach to it.
+
+    A key that no head attaches to is drawn anew from the heads, so that none is wasted.
+    """
+    keys = _sample(passes, recipe, first_book, None)
+    for epoch in range(recipe.epochs):
+        counts = torch.zeros(keys.shape[:2], dtype=torch.int64, device=keys.device)
+        sums = torch.zeros(keys.shape, dtype=torch.float64, device=keys.device)
+        first = None
+        for heads in next(passes):
+            first = heads if first is None else first  # the last batch may be a row or two
+            if len(heads) == 0:
+                continue
+            _, batch_counts, batch_sums, _ = accumulate.assign_sums(heads, keys)
+            counts += batch_counts
+            sums += batch_sums
+        assert first is not None
+        fresh = _draw_from_all(first, replace(recipe, seed=recipe.seed + epoch + 1), first_book)
+        counts, sums = process_group.sum_(counts), process_group.sum_(sums)
+        means = (sums / counts.clamp(min=1)[:, :, None]).float()
+        keys = torch.where((counts > 0)[:, :, None], means, fresh)
+        bar.update()
+    return keys
+
+
+def _sample(passes: Passes, recipe: Recipe, first_book: int, bar: Any) -> Tensor:
+    """Random distinct rows."""
+    collected: list[Tensor] = []
+    for heads in next(passes):
+        collected.append(heads)
+        if sum(map(len, collected)) >= recipe.n_pairs:
+            break
+    if bar is not None:
+        bar.update()
+    return _draw_from_all(torch.cat(collected), recipe, first_book)
+
+
+def _draw(heads: Tensor, recipe: Recipe, first_book: int) -> Tensor:
+    """Heads (n, g, d) at random as keys (g, K, d): repeated only once all are taken."""
+    books = first_book + torch.arange(heads.shape[1], device=heads.device)[:, None]
+    drawn = _drawn(len(heads), books, recipe)
+    return heads[drawn, books - first_book].contiguous()
+
+
+def _draw_from_all(heads: Tensor, recipe: Recipe, first_book: int) -> Tensor:
+    """`_draw` from the heads of all processes, of which these are one's own."""
+    lengths = [int(n) for n in process_group.gather_objects(len(heads))]
+    books = first_book + torch.arange(heads.shape[1], device=heads.device)[:, None]
+    place = _drawn(sum(lengths), books, recipe) - sum(lengths[: process_group.rank()])
+    own = (place >= 0) & (place < len(heads))  # (g, K): every head is one process's
+    keys = heads.new_zeros((*place.shape, heads.shape[2]))
+    keys[own] = heads[place[own], (books - first_book).expand_as(place)[own]]
+    return process_group.sum_(keys)
+
+
+def _drawn(n: int, books: Tensor, recipe: Recipe) -> Tensor:
+    """Random numbers of n rows (g, K) for books (g, 1)."""
+    row = torch.arange(n, device=books.device)
+    place = torch.arange(recipe.n_pairs, device=books.device)
+    order = torch.argsort(bits(recipe.seed, books, 1, row), dim=1, stable=True)
+    drawn = bits(recipe.seed, books, 2, place) % n
+    distinct = min(n, recipe.n_pairs)
+    drawn[:, :distinct] = order[:, :distinct]
+    return drawn
+
+
+Passes = Iterator[Iterator[Tensor]]  # of each pass, the heads (r, g, d) of batches or of all rows
+_METHODS = {"ema": _ema, "ema-reference": _ema, "lloyd": _lloyd, "sample": _sample}
+
+
+def _bar(show: bool, total: int, method: str) -> Any:
+    from contextlib import nullcontext
+
+    if not show or process_group.rank() > 0:
+        return nullcontext(_Silent())
+    from tqdm.auto import tqdm
+
+    return tqdm(total=total, desc=f"keys ({method})", unit="epoch", leave=False)
+
+
+class _Silent:
+    def update(self) -> None:
+        pass

@@ -1,0 +1,198 @@
+"""Keys and bottlenecks as tensors and facts, and back from a file that may be wrong."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from dkvb._support.files import State
+from dkvb.bottleneck.conditioning import Conditioning
+from dkvb.bottleneck.decoder import MeanPool
+from dkvb.bottleneck.keys import KeyReport, Keys
+from dkvb.bottleneck.projection import KINDS, Projection
+
+if TYPE_CHECKING:
+    from dkvb.bottleneck.module import KeyValueBottleneck
+
+_FLOATS = (torch.float32, torch.float64)  # modules may have been moved to the latter
+
+
+# ------------------------------------------------------------------------------------------ keys
+def keys_state(keys: Keys) -> State:
+    """All there is to know of keys."""
+    c, p = keys.conditioning, keys.projection
+    tensors = {
+        "centre": c.centre,
+        "components": c.components,
+        "projection": p.matrices,
+        "keys": keys.keys,
+        "spread": keys.spread,
+        "novelty": keys.novelty,
+    }
+    facts = {
+        "power": c.power,
+        "normalise": c.normalise,
+        "projection": p.kind,
+        "report": asdict(keys.report),
+        "settings": keys.settings,
+        "fingerprint": keys.fingerprint,
+    }
+    return State({name: t for name, t in tensors.items() if t is not None}, facts)
+
+
+def keys_from(state: State, device: torch.device | str = "cpu") -> Keys:
+    """The keys that `keys_state` describes; an error where the file contradicts itself."""
+    keys = state.tensor("keys", _FLOATS, (None, None, None))  # (C, K, d)
+    dtype = keys.dtype
+    C, _, d = keys.shape
+    if not keys.numel():
+        raise state.damaged("keys: expected at least one")
+    centre = state.tensor("centre", dtype, (None,))
+    width = len(centre)
+    components = None
+    if "components" in state.tensors:
+        components = state.tensor("components", dtype, (len(centre), None))
+        width = components.shape[1]  # of conditioned rows
+    kind = state.fact("projection", str)
+    if kind not in KINDS or width == 0:
+        raise state.damaged(f"projection: expected one of {', '.join(KINDS)}; got {kind!r:.40}")
+    matrices = state.tensor("projection", dtype, (C, width, d)) if kind == "gaussian" else None
+    if {"partition": C * d, "identity": d}.get(kind, width) != width:
+        raise state.damaged(f"projection: {kind!r} cannot lead from width {width} to {d}")
+    spread = state.tensor("spread", torch.float32, (C,))
+    novelty = state.tensor("novelty", torch.float32, (None,))
+    for name in state.tensors.keys() - {"spread", "novelty"}:  # which may have overflown
+        if not all(bool(extreme.isfinite()) for extreme in state.tensors[name].aminmax()):
+            raise state.damaged(f"tensor {name!r}: expected finite numbers")
+    power = float(state.fact("power", (int, float)))
+    if not (power > 0 and math.isfinite(power)) or len(novelty) == 0:
+        raise state.damaged("expected a power above 0 and distances of held-out rows")
+    settings = state.fact("settings", dict)
+    if type(settings.get("generation", 0)) is not int:
+        raise state.damaged("settings: expected a whole number of generations")
+    found = Keys(
+        Conditioning(centre, components, power, state.fact("normalise", bool)),
+        Projection(kind, C, d, width, matrices),
+        keys,
+        spread,
+        novelty,
+        _report(state),
+        settings,
+    )
+    if found.fingerprint != state.fact("fingerprint", str):
+        raise state.damaged("keys: expected those whose fingerprint is stated; got others")
+    return found.to(device)
+
+
+def _report(state: State) -> KeyReport:
+    facts = State(facts=state.fact("report", dict), path=state.path)
+    number = (int, float)
+    return KeyReport(
+        facts.whole_number("rows"),
+        facts.fact("quantisation_error", number),
+        facts.fact("relative_error", number),
+        facts.fact("distinct", number),
+        facts.fact("used", number),
+    )
+
+
+# ------------------------------------------------------------------------------------ the module
+def bottleneck_state(model: KeyValueBottleneck) -> State:
+    """A module's keys, values, usage, decoder and settings."""
+    decoder = {f"decoder.{name}": t for name, t in model.decoder.state_dict().items()}
+    facts = {
+        "decoder": decoder_kind(model.decoder),
+        "pool": model.pool,
+        "gradient": model.gradient,
+        "temperature": model.temperature,
+        "seed": model.seed,
+        "draws": model._draws,
+        "training": model.training,
+        "train_decoder": any(p.requires_grad for p in model.decoder.parameters()),
+    }
+    own = State({"values": model.values, "usage": model.usage, **decoder}, facts)
+    return own.with_part("keys", keys_state(model.frozen_keys()))
+
+
+def bottleneck_from(
+    state: State, decoder: nn.Module | None, device: torch.device | str
+) -> KeyValueBottleneck:
+    """The module that `bottleneck_state` describes; a decoder of one's own must be given."""
+    from dkvb.bottleneck.module import KeyValueBottleneck
+
+    keys = keys_from(state.part("keys"), device)
+    C, K = keys.n_codebooks, keys.n_pairs
+    values = state.tensor("values", _FLOATS, (C, K, None), device)
+    if not values.numel():
+        raise state.damaged("values: expected at least one a pair")
+    usage = state.whole_numbers("usage", (C, K))
+    kind = state.fact("decoder", str)
+    if kind == "custom" and decoder is None:
+        raise ValueError(
+            f"decoder: expected a module like the one that {state.path} was saved with, since it "
+            "is not one of ours and files hold no code; got None"
+        )
+    if decoder is None:
+        decoder = _decoder(state, kind, C * values.shape[2], values.dtype)
+    settings: dict[str, Any] = {
+        name: state.fact(name, kind)
+        for name, kind in (("pool", str), ("gradient", str), ("train_decoder", bool))
+    }
+    try:
+        model = KeyValueBottleneck(
+            keys,
+            n_outputs=values.shape[2],
+            decoder=decoder,
+            temperature=state.fact("temperature", (int, float)),
+            seed=state.whole_number("seed", low=-(1 << 63), high=1 << 64),
+            **settings,
+        )
+        model.decoder.load_state_dict(
+            {
+                name.removeprefix("decoder."): tensor
+                for name, tensor in state.tensors.items()
+                if name.startswith("decoder.")
+            }
+        )
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise state.damaged(str(error)) from error
+    model.values.data = values.clone()
+    model.usage.copy_(usage)
+    model._draws = state.whole_number("draws")
+    return model.to(device).train(state.fact("training", bool))
+
+
+def decoder_kind(decoder: nn.Module) -> str:
+    """The name of a decoder of ours, or "custom"."""
+    if isinstance(decoder, MeanPool):
+        return "mean"
+    layers = list(decoder) if type(decoder) is nn.Sequential else []
+    kinds = [type(layer).__name__ for layer in layers]
+    return {"Flatten Linear": "linear", "Flatten Linear ReLU Linear": "mlp"}.get(
+        " ".join(kinds), "custom"
+    )
+
+
+def _decoder(state: State, kind: str, width: int, dtype: torch.dtype) -> nn.Module:
+    """A decoder of ours for values of that kind, with layers of the shapes that the file holds."""
+    if kind == "mean":
+        return MeanPool()
+    if kind not in ("linear", "mlp"):
+        raise state.damaged(f"decoder: expected 'mean', 'linear', 'mlp' or 'custom'; got {kind!r}")
+    layers: list[nn.Module] = [nn.Flatten()]
+    for place in (1,) if kind == "linear" else (1, 3):
+        if place == 3:
+            layers.append(nn.ReLU())
+        weight = state.tensor(f"decoder.{place}.weight", dtype, (None, width))
+        layers.append(_linear(weight))
+        width = len(weight)
+    return nn.Sequential(*layers)
+
+
+def _linear(weight: Tensor) -> nn.Linear:
+    outputs, inputs = weight.shape
+    return nn.Linear(inputs, outputs, dtype=weight.dtype)

@@ -1,0 +1,96 @@
+"""What the rule `counts` has counted, as far as answers need it: sparse, as it was learned."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from dkvb.kernels.counts import COLUMNS, Bounded
+from dkvb.rules.counts import posterior
+from dkvb.rules.counts.state import CountState
+
+
+@dataclass(frozen=True, eq=False)
+class Likelihood:
+    """How counts become likelihoods, which a key borrows from the regions it lies in: constant +
+    Σ over levels (the key itself, then R cuts into regions) of weight · share · count."""
+
+    constant: Tensor  # (Y,) float64
+    weights: Tensor  # (1 + R, Y) float64
+    regions: Tensor  # (R, T) small integers: the region of each key, in its codebook
+    shares: Tensor  # (R, C, G) float64, what a key has of a row counted in its region
+
+    @property
+    def n_cuts(self) -> int:
+        return self.regions.shape[0]
+
+
+@dataclass(frozen=True, eq=False)
+class Counts:
+    """For each cell the classes that selected it, and how often. Cells are the T keys, then the
+    G regions of each codebook in each cut. Summed over codebooks are logarithms of likelihoods, or
+    the counts of keys themselves (`likelihood` None)."""
+
+    bounds: Tensor  # (cells + 1,) where the entries of each cell begin
+    columns: Tensor  # (E,) the smallest unsigned integers that can hold them
+    counts: Tensor  # (E,) likewise
+    likelihood: Likelihood | None
+
+
+def votes_of(state: CountState, pairs: Tensor, order: Tensor) -> Counts:
+    """The counts of some pairs (T,), classes in the order given (Y,)."""
+    return _entries([(state.bounded, pairs)], order, None)
+
+
+def posterior_of(
+    state: CountState, pairs: Tensor, order: Tensor, smoothing: float, prior: str
+) -> tuple[Counts, Tensor, Tensor]:
+    """The same with regions, and the scale and base (Y,) that lead from summed logarithms to
+    scores."""
+    weights, constant = posterior._weights(state, smoothing)
+    C, lists = state.n_codebooks, [(state.bounded, pairs)]
+    regions = torch.zeros((0, len(pairs)), dtype=torch.int64)
+    shares = torch.zeros((0, C, 0), dtype=torch.float64)
+    if state.regions is not None and state.regional is not None:
+        regional, R = state.regional, state.regions.n_cuts
+        every = torch.arange(regional.n_codebooks * regional.n_pairs, device=state.device)
+        lists.append((regional.bounded, every))
+        regions = state.regions.of_key.reshape(R, -1)[:, pairs].cpu()
+        shares = 1 / state.regions.sizes.double().clamp(min=1).cpu()
+    likelihood = Likelihood(constant.cpu()[order], weights.cpu()[:, order], narrow(regions), shares)
+    shift, divisor = posterior.footing(state, smoothing, prior)
+    base = posterior._log_prior(state, prior) - C * shift / divisor
+    base = base.masked_fill(state.per_class == 0, -torch.inf).cpu()[order]
+    return _entries(lists, order, likelihood), 1 / divisor.cpu()[order], base
+
+
+def _entries(
+    lists: list[tuple[Bounded, Tensor]], order: Tensor, likelihood: Likelihood | None
+) -> Counts:
+    """The entries of some cells of each list, one after another."""
+    rank = torch.empty_like(order)
+    rank[order] = torch.arange(len(order))
+    lengths, columns, counts = [], [], []
+    for found, cells in lists:
+        low, length = found.bounds[cells], found.bounds[cells + 1] - found.bounds[cells]
+        first = pad(length.cumsum(0), (1, 0))
+        entry = torch.arange(int(first[-1]), device=cells.device)
+        entry += torch.repeat_interleave(low - first[:-1], length)
+        lengths.append(length.cpu())
+        columns.append(rank[(found.places[entry] % COLUMNS).cpu()])
+        counts.append(found.counts[entry].cpu())
+    bounds = pad(torch.cat(lengths).cumsum(0), (1, 0))
+    return Counts(narrow(bounds), narrow(torch.cat(columns)), narrow(torch.cat(counts)), likelihood)
+
+
+def narrow(numbers: Tensor) -> Tensor:
+    """Whole numbers from zero up in the smallest type that holds them."""
+    most = int(numbers.max()) if numbers.numel() else 0
+    if most < 1 << 8:
+        return numbers.to(torch.uint8)
+    if most < 1 << 16:
+        return numbers.to(torch.uint16)
+    return numbers.to(torch.int32 if most < 1 << 31 else torch.int64)

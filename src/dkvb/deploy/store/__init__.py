@@ -1,0 +1,24 @@
+"""A classifier that lives on disk: a snapshot, a journal of what was learned since, one writer.
+
+>>> import tempfile
+>>> import numpy as np
+>>> from dkvb.estimators.registry import make_classifier
+>>> X, y = np.eye(4).repeat(20, axis=0), np.repeat(["ant", "bee", "cat", "dog"], 20)
+>>> classifier = make_classifier("bottleneck", {"rule": "counts", "n_codebooks": 4, "key_dim": 2})
+>>> folder = tempfile.mkdtemp() + "/model"
+>>> create(folder, classifier.fit(X, y)).close()
+>>> with open_folder(folder) as model:
+...     model.learn(X[:5] + 2, ["elk"] * 5)
+...     model.forget("cat")
+5
+20
+>>> read_folder(folder).classifier.classes_
+array(['ant', 'bee', 'dog', 'elk'], dtype='<U3')
+>>> [(entry.operation, entry.count) for entry in read_folder(folder).history]
+[('fit', 80), ('learn', 5), ('forget', 20)]
+"""
+
+from dkvb.deploy.store.folder import Model, ModelFolder, create, open_folder, read_folder
+from dkvb.deploy.store.history import Entry
+
+__all__ = ["Entry", "Model", "ModelFolder", "create", "open_folder", "read_folder"]

@@ -1,0 +1,1 @@
+"""Embeddings computed once and kept on disk."""

@@ -1,0 +1,23 @@
+"""Rows that others have embedded: the ConvMixer embeddings published with SDMLP."""
+
+from __future__ import annotations
+
+import torch
+
+from dkvb.embedding.encoders.encoder import CallableEncoder, Wanted
+
+_WIDTH = 256
+
+
+def build(wanted: Wanted) -> CallableEncoder:
+    """An encoder that passes prepared rows through."""
+    if wanted.weights is not None:
+        raise ValueError(f"weights: expected none for {wanted.name}, which reads prepared rows")
+    return CallableEncoder(
+        lambda rows: torch.stack(list(rows)),  # (n, 256)
+        name=wanted.name,
+        dimension=_WIDTH,
+        takes="vector",
+        fingerprint="rows as they are",
+        transform=torch.as_tensor,
+    )

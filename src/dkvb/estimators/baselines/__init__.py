@@ -1,0 +1,1 @@
+"""Baselines: scikit-learn classifiers that learn from the same streams."""

@@ -1,0 +1,35 @@
+"""The linear probe: what forgets in the paper's figures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from dkvb.estimators.baselines._consolidation import Layer, Signals
+from dkvb.estimators.baselines._layers import empty_output, through
+from dkvb.estimators.baselines._optimizers import Tensors
+from dkvb.estimators.baselines.gradient import GradientClassifier
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class LinearClassifier(GradientClassifier):
+    """A linear layer on the embeddings, trained with softmax cross entropy.
+
+    Needs: no task boundaries, no replay, no classes known in advance (a new label adds a column of
+    zeros). Forgets earlier classes when later ones come without them: the paper's baseline.
+    Memory: (m + 1)·Y float32 weights, three times that with Adam.
+
+    >>> probe = LinearClassifier(learning_rate=0.5, epochs=20)
+    >>> probe.partial_fit([[0.0], [1.0], [2.0]], ["low", "high", "high"]).predict([[-3.0], [3.0]])
+    array(['low', 'high'], dtype='<U4')
+    """
+
+    bias: bool = True
+
+    def _first_weights(self, width: int) -> Tensors:
+        return empty_output(width, self.bias)
+
+    def _forward(self, weights: Tensors, notes: Tensors, x: Tensor, learning: bool) -> Signals:
+        logits = through(weights, "output", x)  # (R, b, Y)
+        return Signals(logits, {"output": Layer(x, logits)})

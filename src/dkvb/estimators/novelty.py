@@ -1,0 +1,75 @@
+"""How far inputs lie from the keys, compared with key-initialisation rows that fitted none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import ks_2samp
+
+from dkvb.bottleneck import Codes, Keys
+from dkvb.estimators.labels import LabelIndex
+
+Floats = NDArray[np.float64]
+
+UNKNOWN = {"string": np.array("unknown"), "number": np.array(-1, dtype=np.int8)}
+_TINY = float(np.finfo(np.float32).tiny)
+_EXACT_ROWS = 1000  # up to here p-values come from counting, not from a limit
+
+
+@dataclass(frozen=True)
+class Drift:
+    """Two batches compared by how far their rows lie from the keys."""
+
+    statistic: (
+        float  # largest difference between the two distributions, 0 to 1 (Kolmogorov–Smirnov)
+    )
+    p_value: float  # how often batches from one source differ as much
+    novelty: float  # median quantile of the batch
+    reference_novelty: float  # and of the reference
+
+
+def distance_from_keys(keys: Keys, rows: Any) -> Floats:
+    """The mean over codebooks of d² to the nearest key, in units of the codebook's spread: (n,)."""
+    codes = rows if isinstance(rows, Codes) else keys.snap(rows)
+    nearest = Codes(codes.index[:, :, :1], codes.fingerprint, codes.rows)
+    squared = keys.distances(codes.rows, nearest)[:, :, 0]  # (n, C)
+    mean: Floats = (squared / keys.spread.double().clamp(min=_TINY)).mean(dim=1).cpu().numpy()
+    return mean
+
+
+def novelty(keys: Keys, distance: Floats) -> Floats:
+    """The share of held-out key-initialisation rows that lie nearer to their keys: (n,)."""
+    reference = keys.novelty.double().cpu().numpy()  # (h,) ascending
+    share: Floats = np.searchsorted(reference, distance.astype(np.float32)) / len(reference)
+    return share
+
+
+def compare(keys: Keys, distance: Floats, reference: Floats) -> Drift:
+    """A two-sample Kolmogorov–Smirnov test on distances from the keys."""
+    exact = max(len(distance), len(reference)) <= _EXACT_ROWS
+    test = ks_2samp(distance, reference, method="exact" if exact else "asymp")
+    return Drift(
+        statistic=float(test.statistic),
+        p_value=float(test.pvalue),
+        novelty=float(np.median(novelty(keys, distance))),
+        reference_novelty=float(np.median(novelty(keys, reference))),
+    )
+
+
+def unknown_label(labels: LabelIndex) -> NDArray[Any]:
+    """What stands for an input that is rejected."""
+    if labels.kind not in UNKNOWN:
+        raise ValueError(
+            "reject: expected labels that are strings or numbers, among which 'unknown' or −1 has "
+            "a place; got booleans; use predict and novelty side by side"
+        )
+    unknown: NDArray[Any] = UNKNOWN[labels.kind]
+    if unknown.item() in labels:
+        raise ValueError(
+            f"reject: expected no class {unknown.item()!r}, which stands for rejected inputs; "
+            "rename that class"
+        )
+    return unknown

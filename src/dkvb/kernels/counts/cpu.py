@@ -1,0 +1,170 @@
+"""Sorted lists of counts in compiled loops: each list is read once, from front to back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dkvb._support.hashing import scalar_bits
+from dkvb.kernels._numba import compiled, run, take
+from dkvb.kernels.counts.places import COLUMNS
+
+if TYPE_CHECKING:
+    from dkvb.kernels.counts import Bounded
+
+ROWS = 8  # that a worker takes at a time
+HASHED = 4096  # rows that a worker takes at a time, to hash them
+FACTORS = 8  # of which the logarithm is taken together
+
+I32 = NDArray[np.int32]
+I64 = NDArray[np.int64]
+F64 = NDArray[np.float64]
+
+_bits = compiled(scalar_bits)
+
+
+def join(
+    places_a: Tensor, counts_a: Tensor, places_b: Tensor, counts_b: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Walk through both lists at once."""
+    most = len(places_a) + len(places_b)
+    places, counts = torch.empty(most, dtype=torch.int64), torch.empty(most, dtype=torch.int32)
+    tensors = (places_a, counts_a, places_b, counts_b, places, counts)
+    length = _join(*[t.contiguous().numpy() for t in tensors])
+    return places[:length].clone(), counts[:length].clone()
+
+
+@compiled
+def _join(
+    places_a: I64, counts_a: I32, places_b: I64, counts_b: I32, places: I64, counts: I32
+) -> int:
+    a = b = length = 0
+    while a < len(places_a) or b < len(places_b):
+        from_b = a == len(places_a) or (b < len(places_b) and places_b[b] < places_a[a])
+        if from_b:
+            place, count = places_b[b], counts_b[b]
+            b += 1
+        else:
+            place, count = places_a[a], counts_a[a]
+            a += 1
+            if b < len(places_b) and places_b[b] == place:
+                count += counts_b[b]
+                b += 1
+        if count != 0:
+            places[length], counts[length] = place, count
+            length += 1
+    return length
+
+
+def pool(found: Bounded, pairs: Tensor, n_columns: int) -> Tensor:
+    """Row by row, pair by pair, entry by entry."""
+    out = torch.zeros((len(pairs), n_columns), dtype=torch.int64)
+    arrays = (t.contiguous().numpy() for t in (*found, pairs, out))
+    run(_pool, -(-len(pairs) // ROWS), *arrays)
+    return out
+
+
+@compiled
+def _pool(
+    state: Any,
+    worker: int,
+    workers: int,
+    places: I64,
+    counts: I32,
+    bounds: I64,
+    pairs: I64,
+    out: I64,
+) -> None:
+    n, n_codebooks = pairs.shape
+    task = take(state)
+    while task * ROWS < n:
+        for i in range(task * ROWS, min(task * ROWS + ROWS, n)):
+            for c in range(n_codebooks):
+                for entry in range(bounds[pairs[i, c]], bounds[pairs[i, c] + 1]):
+                    out[i, places[entry] & (COLUMNS - 1)] += counts[entry]
+        task = take(state)
+
+
+def pool_logs(
+    own: Bounded,
+    regional: Bounded,
+    pairs: Tensor,
+    regions: Tensor,
+    shares: Tensor,
+    weights: Tensor,
+    constant: Tensor,
+) -> Tensor:
+    """Row by row in the order of codebooks, so that a row's scores do not depend on its batch."""
+    out = torch.zeros((len(pairs), len(constant)), dtype=torch.float64)
+    tensors = (*own, *regional, pairs, regions, shares, weights, constant, out)
+    arrays = (t.contiguous().numpy() for t in tensors)
+    run(_pool_logs, -(-len(pairs) // ROWS), *arrays)
+    return out
+
+
+@compiled
+def _pool_logs(
+    state: Any,
+    worker: int,
+    workers: int,
+    places: I64,
+    counts: I32,
+    bounds: I64,
+    regional_places: I64,
+    regional_counts: I32,
+    regional_bounds: I64,
+    pairs: I64,
+    regions: I64,
+    shares: F64,
+    weights: F64,
+    constant: F64,
+    out: F64,
+) -> None:
+    (n, n_codebooks), n_columns = pairs.shape, len(constant)
+    n_cuts = weights.shape[0] - 1
+    inside, product = np.empty(n_columns), np.empty(n_columns)
+    task = take(state)
+    while task * ROWS < n:
+        for i in range(task * ROWS, min(task * ROWS + ROWS, n)):
+            product[:] = 1.0
+            for c in range(n_codebooks):
+                inside[:] = constant
+                for entry in range(bounds[pairs[i, c]], bounds[pairs[i, c] + 1]):
+                    y = places[entry] & (COLUMNS - 1)
+                    inside[y] += weights[0, y] * counts[entry]
+                for cut in range(n_cuts):
+                    cell = regions[i, cut * n_codebooks + c]
+                    for entry in range(regional_bounds[cell], regional_bounds[cell + 1]):
+                        y = regional_places[entry] & (COLUMNS - 1)
+                        inside[y] += weights[1 + cut, y] * shares[cell] * regional_counts[entry]
+                product *= inside
+                # One logarithm for a few factors: more could leave the range of float64.
+                if c % FACTORS == FACTORS - 1 or c == n_codebooks - 1:
+                    out[i] += np.log(product)
+                    product[:] = 1.0
+        task = take(state)
+
+
+def hash_codes(codes: Tensor, factors: Tensor) -> Tensor:
+    """Row by row."""
+    out = torch.empty(len(codes), dtype=torch.int64)
+    arrays = (t.contiguous().numpy() for t in (codes, factors, out))
+    run(_hash_codes, -(-len(codes) // HASHED), *arrays)
+    return out
+
+
+@compiled
+def _hash_codes(state: Any, worker: int, workers: int, codes: Any, factors: I64, out: I64) -> None:
+    n, n_codebooks = codes.shape
+    task = take(state)
+    while task * HASHED < n:
+        for i in range(task * HASHED, min(task * HASHED + HASHED, n)):
+            total = np.int64(0)
+            for c in range(n_codebooks):
+                total += np.int64(codes[i, c]) * factors[c]
+            out[i] = _bits(3, total, 0, 0)
+        task = take(state)

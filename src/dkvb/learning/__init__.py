@@ -1,1 +1,0 @@
-"""How values learn from codes and labels: one rule a module, each a state and functions over it."""

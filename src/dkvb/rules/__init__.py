@@ -1,0 +1,1 @@
+"""How values learn: stochastic gradient descent, counts, least squares."""

@@ -1,0 +1,1 @@
+"""Values by counting how often each class selects each key."""

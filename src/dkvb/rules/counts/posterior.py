@@ -1,0 +1,234 @@
+"""From counts to scores: how likely each class is to have selected the pairs that a row selects.
+
+score(y) = Σ_c log p(code_c | y), up to a constant of the row. A class with few rows has been seen
+at few pairs, so p borrows from the regions that a key lies in (`bottleneck.key_clusters`), small
+ones first, which borrow from large ones, which borrow from all keys alike:
+
+    p(k | y) = (n_k + a₀ p₁(k | y)) / (N + a₀)       n_k rows of y at key k, N rows of y in all
+    p₁(k | y) = (n₁/s₁ + a₁ p₂(k | y)) / (N + a₁)    n₁ rows in the small region of k, of s₁ keys
+    p₂(k | y) = (n₂/s₂ + a₂/K) / (N + a₂)            n₂ rows in the large region, of s₂ keys
+
+where n₁/s₁ and n₂/s₂ are means over the cuts. It is linear in counts, so lists need not be merged.
+
+Scores of classes with many rows and of classes with few do not compare: the former's are lower at
+keys they were never seen at, and higher at others. With `prior="uniform"` classes are brought to an
+equal footing, the more so the more their numbers of rows differ: see `_footing`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dkvb.bottleneck.values import flat_codes
+from dkvb.kernels import counts as tally
+from dkvb.kernels.counts import COLUMNS
+from dkvb.rules.counts import state as counts
+from dkvb.rules.counts.kept import code_hash
+from dkvb.rules.counts.state import CountState
+
+BORROWED = 0.5  # examples that a region borrows from the next larger one
+SAMPLE = 4  # codebooks that a footing is measured in: they are alike
+UNEVEN = 0.2  # variance of log N at which half of the footing is given
+SPREAD_POWER = 1.2  # wide scores are divided by a little more than their width
+DENSE_ELEMENTS = 1 << 25  # pairs or scores of a chunk of rows
+
+
+class Footing(NamedTuple):
+    """What is taken from log p(code | y) in each codebook, and what divides the rest: (Y,)."""
+
+    shift: Tensor
+    scale: Tensor
+
+
+def log_posterior(state: CountState, codes: Tensor, *, smoothing: float, prior: str) -> Tensor:
+    """Scores (n, Y) of rows with codes (n, C), float64.
+
+    `smoothing` is how many examples of each class a pair borrows. With the prior "empirical" log N
+    is added once, and classes stay on the footing that they have.
+    """
+    return _placed(state, _summed_logs(state, codes, smoothing), smoothing, prior)
+
+
+def contributions(state: CountState, codes: Tensor, *, smoothing: float, prior: str) -> Tensor:
+    """What each codebook adds to the scores of a few rows: (n, C, Y)."""
+    shift, scale = footing(state, smoothing, prior)
+    lists, (pairs, regions), shares = _excerpt(state, codes)
+    # As if each codebook of each row were a row of its own.
+    regions = regions.unflatten(1, (-1, state.n_codebooks)).transpose(1, 2).flatten(0, 1)
+    weights, constant = (found.cpu() for found in _weights(state, smoothing))
+    logs = tally.pool_logs(*lists, pairs.view(-1, 1), regions, shares, weights, constant)
+    logs = logs.view(*codes.shape, -1).to(codes.device)
+    return (logs - shift) / scale + _log_prior(state, prior) / state.n_codebooks
+
+
+def leave_one_out(
+    state: CountState, *, most: int, smoothing: float, prior: str, pooling: str = "posterior"
+) -> tuple[Tensor, Tensor]:
+    """Scores (s, Y) of at most so many kept rows, each by a model that never saw that row (but for
+    the footing), and their labels (s,): exact, since a row's own counts can be taken away.
+
+    Rows whose class has no other row say nothing and are left out.
+    """
+    codes, columns = _kept_rows(state, most)
+    row = torch.arange(len(codes), device=codes.device)
+    if pooling == "votes":
+        scores = counts.votes(state, codes)
+        scores[row, columns] -= 1.0
+        return scores, columns
+    scores = _summed_logs(state, codes, smoothing)
+    weights, constant = _weights(replace(state, per_class=state.per_class - 1), smoothing)
+    likelihood = constant[columns, None].repeat(1, state.n_codebooks)  # (s, C) of the own class
+    pairs, regions = _cells(state, codes)
+    found = counts.at(state, pairs * COLUMNS + columns[:, None]) - 1
+    likelihood += weights[0, columns, None] * found
+    if state.regions is not None and state.regional is not None:
+        found = counts.at(state.regional, regions * COLUMNS + columns[:, None]) - 1
+        found = (state.regions.shares[regions] * found).unflatten(1, (-1, state.n_codebooks))
+        likelihood += (weights[1:, columns].T[:, :, None] * found).sum(dim=1)
+    scores[row, columns] = likelihood.log().sum(dim=1)
+    scores = _placed(state, scores, smoothing, prior)
+    if prior == "empirical":
+        rows = state.per_class.double()[columns]
+        scores[row, columns] += torch.log((rows - 1) / rows)
+    return scores, columns
+
+
+def footing(state: CountState, smoothing: float, prior: str) -> Footing:
+    """The footing that classes are given; found once for a state."""
+    if prior == "empirical":
+        zero = torch.zeros(len(state.per_class), dtype=torch.float64, device=state.device)
+        return Footing(zero, zero + 1)
+    known: dict[float, Footing] = vars(state).setdefault("_footings", {})
+    if smoothing not in known:
+        known[smoothing] = _footing(state, smoothing)
+    return known[smoothing]
+
+
+def _footing(state: CountState, smoothing: float) -> Footing:
+    """From the mean m and the variance v of log p(k | y) over the keys k that rows select, whatever
+    their class: m and v are near zero for a class of few rows, and neither for one of many.
+    """
+    rows = state.per_class.cpu().numpy()
+    shift, scale = np.zeros(len(rows)), np.ones(len(rows))
+    seen = rows > 0
+    log_rows = np.log(rows[seen])
+    uneven = _mean((log_rows - _mean(log_rows)) ** 2)
+    strength = uneven / (uneven + UNEVEN)
+    if strength > 0.01:  # else all classes stand alike
+        mean, variance = np.zeros(len(rows)), np.zeros(len(rows))
+        books = range(min(SAMPLE, state.n_codebooks))
+        for book in books:
+            one = counts.codebook(state, book)
+            selected = torch.nonzero(one.usage[0])  # (k, 1)
+            share = (one.usage[0, selected].double() / one.usage.sum()).cpu().numpy()  # (k, 1)
+            logs = _summed_logs(one, selected, smoothing).cpu().numpy()  # (k, Y)
+            own = (share * logs).sum(axis=0)
+            mean += own / len(books)
+            variance += (share * (logs - own) ** 2).sum(axis=0) / len(books)
+        middle = mean[seen]
+        width = np.log(np.maximum(variance[seen], np.finfo(np.float64).tiny)) / 2
+        shift[seen] = _mean(middle) + strength * (middle - _mean(middle))
+        scale[seen] = np.exp(strength * SPREAD_POWER * (width - _mean(width)))
+    return Footing(*(torch.from_numpy(found).to(state.device) for found in (shift, scale)))
+
+
+def _mean(values: NDArray[np.float64]) -> float:
+    """The mean over classes, the same whatever their order."""
+    return math.fsum(values) / len(values) if len(values) else 0.0
+
+
+def _placed(state: CountState, logs: Tensor, smoothing: float, prior: str) -> Tensor:
+    """Sums of logarithms (n, Y) on their footing, with the prior."""
+    shift, scale = footing(state, smoothing, prior)
+    return (logs - state.n_codebooks * shift) / scale + _log_prior(state, prior)
+
+
+def _log_prior(state: CountState, prior: str) -> Tensor:
+    rows = state.per_class.double()
+    return torch.log(rows / rows.sum()) if prior == "empirical" else torch.zeros_like(rows)
+
+
+def _summed_logs(state: CountState, codes: Tensor, smoothing: float) -> Tensor:
+    """Σ_c log p(code_c | y) + log K for codes (n, C): (n, Y) float64."""
+    Y, how = len(state.per_class), _weights(state, smoothing)
+    if counts.read_apart(state, codes):
+        lists, cells, shares = _excerpt(state, codes)
+        return tally.pool_logs(*lists, *cells, shares, *how)
+    regional, shares = state, how[0][0, :0]
+    if state.regions is not None and state.regional is not None:
+        regional, shares = state.regional, state.regions.shares
+    parts = [torch.zeros((0, Y), dtype=torch.float64, device=state.device)]
+    for part in codes.split(max(1, DENSE_ELEMENTS // (5 * state.n_codebooks + Y))):
+        pairs, regions = _cells(state, part)
+        lists = state.bounded, regional.bounded
+        parts.append(tally.pool_logs(*lists, pairs, regions, shares, *how))
+    return torch.cat(parts)
+
+
+def _cells(state: CountState, codes: Tensor) -> tuple[Tensor, Tensor]:
+    """The pairs (n, C) of codes (n, C), and the regions (n, R·C) that these lie in, cut by cut."""
+    pairs = flat_codes(codes, state.n_pairs)
+    if state.regions is None or state.regional is None:
+        return pairs, pairs[:, :0]
+    return pairs, flat_codes(state.regions.codes(codes), state.regional.n_pairs)
+
+
+def _excerpt(
+    state: CountState, codes: Tensor
+) -> tuple[tuple[tally.Bounded, tally.Bounded], tuple[Tensor, Tensor], Tensor]:
+    """For a few rows with codes (n, C), what their pairs and regions hold, as lists of their own,
+    the pairs (n, C) and regions (n, R·C) there, and the latter's shares; all on the CPU."""
+    own = counts.read(state, codes)  # (n, C, Y)
+    regional, shares = own[:, :0], np.zeros(0)
+    if state.regions is not None and state.regional is not None:
+        regions = state.regions.codes(codes)  # (n, R·C)
+        regional = counts.read(state.regional, regions)
+        first = np.arange(state.regional.n_codebooks) * state.regional.n_pairs
+        shares = state.regions.shares.cpu().numpy()[regions.cpu().numpy() + first].ravel()
+    n, C, _ = own.shape
+    pairs = torch.arange(n * C).view(n, C)
+    cells = torch.arange(n * regional.shape[1]).view(n, -1)
+    return (_bounded(own), _bounded(regional)), (pairs, cells), torch.from_numpy(shares)
+
+
+def _bounded(table: NDArray[np.int64]) -> tally.Bounded:
+    """A table of counts (n, C, Y) as a list, every pair of every row being a pair."""
+    table = table.reshape(-1, table.shape[2])
+    pair, column = np.nonzero(table)
+    bounds = np.searchsorted(pair, np.arange(len(table) + 1))
+    found = pair * COLUMNS + column, table[pair, column].astype(np.int32), bounds
+    return tally.Bounded(*map(torch.from_numpy, found))
+
+
+def _weights(state: CountState, smoothing: float) -> tuple[Tensor, Tensor]:
+    """What each row counted adds to K · p(k | y), by level (1 + R, Y), and what is there without
+    any (Y,): the formulas above, multiplied out."""
+    N, K = state.per_class.double(), state.smoothed_pairs
+    own = smoothing * K
+    factor = K * own / (N + own)  # (Y,) of p₁
+    weights = [K / (N + own)]
+    if state.regions is not None:
+        cuts = state.regions.n_cuts // 2
+        for sizes in (state.regions.sizes[:cuts], state.regions.sizes[cuts:]):
+            borrowed = BORROWED * int((sizes[0, 0] > 0).sum())
+            weights += [factor / (N + borrowed) / cuts] * cuts
+            factor = factor * borrowed / (N + borrowed)
+    return torch.stack(weights), factor / K
+
+
+def _kept_rows(state: CountState, most: int) -> tuple[Tensor, Tensor]:
+    """At most so many of the kept rows whose class has another row: codes (s, C), labels (s,)."""
+    codes, columns = state.kept_codes, state.kept_columns
+    others = state.per_class[columns] > 1
+    codes, columns = codes[others], columns[others]
+    # The first by hash, ties by label: the same rows whatever the order they came in.
+    order = torch.argsort(columns, stable=True)
+    order = order[torch.argsort(code_hash(codes[order]), stable=True)][:most]
+    return codes[order], columns[order]

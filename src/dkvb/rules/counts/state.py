@@ -1,0 +1,350 @@
+"""Values by counting: how often each pair was selected by each class, n[c, k, y], in one pass.
+
+Counts are integers over (pair, class), kept as sorted lists of those that are not zero, so that
+memory follows what was seen and not pairs × classes. Learning adds a short list; lists of similar
+length are merged, so that a single example costs milliseconds however much was learned before.
+The codes and labels of one row in 20, picked by a hash of the codes, are kept as they are: they
+say how far scores can be trusted (see `posterior`). Rows are counted a second time by
+the regions that their keys lie in, which follows from the counts, and is part of the state only so
+that it need not be found again.
+
+The state depends on what was counted alone: not on order, batches or processes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from functools import cached_property, reduce
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dkvb._support import process_group
+from dkvb.bottleneck.key_clusters import Regions
+from dkvb.bottleneck.values import flat_codes
+from dkvb.kernels import counts as tally
+from dkvb.kernels.counts import COLUMNS
+from dkvb.rules.counts import counting
+from dkvb.rules.counts import sparse as tallies
+from dkvb.rules.counts.kept import code_hash, left_after
+from dkvb.rules.counts.sparse import Tally, in_order, merged, of_books, settled
+
+PLACES = 1 << 23  # that are counted at a time
+DENSE_ELEMENTS = 1 << 25  # pairs or scores of a chunk of rows
+KEPT = 20  # one row in this many is kept
+FEW_ROWS = 64  # up to here, a search in several lists is quicker than merging them
+
+
+@dataclass(frozen=True, eq=False)
+class CountState:
+    """Tallies whose sum is n[c, k, y], the rows a class, and the rows that are kept as they are."""
+
+    n_codebooks: int
+    n_pairs: int
+    tallies: tuple[Tally, ...]
+    per_class: Tensor  # (Y,) int64
+    kept_codes: Tensor  # (S, C) int32
+    kept_columns: Tensor  # (S,) int64
+    smoothed_pairs: int  # pairs a codebook that smoothing spreads over: all, pruned ones included
+    regions: Regions | None = None
+    regional: CountState | None = None  # the same rows, counted by region: R·C codebooks of G
+    keeps: bool = True  # some rows as they are
+
+    @property
+    def device(self) -> torch.device:
+        return self.per_class.device
+
+    @cached_property
+    def whole(self) -> Tally:
+        """All tallies as one: equal counts give equal bits."""
+        return reduce(merged, reversed(self.tallies))  # short lists first
+
+    @cached_property
+    def bounded(self) -> tally.Bounded:
+        """`whole`, and where the entries of each pair begin in it."""
+        pair = torch.arange(self.n_codebooks * self.n_pairs + 1, device=self.device)
+        bounds = torch.searchsorted(self.whole.places, pair * COLUMNS)
+        return tally.Bounded(self.whole.places, self.whole.counts, bounds)
+
+    @cached_property
+    def usage(self) -> Tensor:
+        """How many rows selected each pair (C, K) int64."""
+        total = torch.zeros(self.n_codebooks * self.n_pairs, dtype=torch.int64, device=self.device)
+        for one in self.tallies:
+            total.index_add_(0, one.places // COLUMNS, one.counts.long())
+        return total.view(self.n_codebooks, self.n_pairs)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {f.name: getattr(self, f.name) for f in fields(self)}  # the rest can be found again
+
+    def to(self, device: torch.device | str) -> CountState:
+        """The same counts on another device."""
+        return CountState(
+            self.n_codebooks,
+            self.n_pairs,
+            tuple(one.to(device) for one in self.tallies),
+            self.per_class.to(device),
+            self.kept_codes.to(device),
+            self.kept_columns.to(device),
+            self.smoothed_pairs,
+            self.regions and self.regions.to(device),
+            self.regional and self.regional.to(device),
+            self.keeps,
+        )
+
+
+def start(
+    n_codebooks: int,
+    n_pairs: int,
+    device: torch.device | str = "cpu",
+    regions: Regions | None = None,
+) -> CountState:
+    """Nothing counted, no classes yet; with `regions`, rows will be counted by those as well."""
+    none = torch.zeros(0, dtype=torch.int64, device=device)
+    state = CountState(
+        n_codebooks,
+        n_pairs,
+        (Tally(none, none.int()),),
+        none,
+        none.int().view(0, n_codebooks),
+        none,
+        n_pairs,
+    )
+    return state if regions is None else with_regions(state, regions)
+
+
+def with_regions(state: CountState, regions: Regions) -> CountState:
+    """The same state, what was counted being counted by regions as well."""
+    C, K, R, G = state.n_codebooks, state.n_pairs, regions.n_cuts, regions.n_regions
+    pair, column = state.whole.places // COLUMNS, state.whole.places % COLUMNS
+    of_key = regions.of_key.view(R, C * K)
+    first = torch.arange(R, device=state.device)[:, None] * C * G
+    region = first + pair // K * G + of_key[:, pair].long()  # (R, E)
+    counts = state.whole.counts.expand(R, -1)
+    found = in_order((region * COLUMNS + column).flatten(), counts.flatten())
+    regional = grow(start(R * C, G, state.device), len(state.per_class))
+    regional = replace(regional, tallies=(found,), per_class=state.per_class, keeps=False)
+    return replace(state, regions=regions, regional=regional)
+
+
+def grow(state: CountState, n_columns: int) -> CountState:
+    """The same state with room for more classes."""
+    per_class = torch.nn.functional.pad(state.per_class, (0, n_columns - len(state.per_class)))
+    regional = state.regional and grow(state.regional, n_columns)
+    return replace(state, per_class=per_class, regional=regional)
+
+
+def more_pairs(state: CountState, n_pairs: int, regions: Regions | None = None) -> CountState:
+    """The same state with room for more pairs a codebook; those there keep their numbers."""
+    pair, column = state.whole.places // COLUMNS, state.whole.places % COLUMNS
+    pair = pair // state.n_pairs * n_pairs + pair % state.n_pairs
+    whole = Tally(pair * COLUMNS + column, state.whole.counts)
+    state = replace(state, n_pairs=n_pairs, smoothed_pairs=n_pairs, tallies=(whole,))
+    return state if regions is None else with_regions(state, regions)
+
+
+def update(state: CountState, codes: Tensor, columns: Tensor, sign: int = 1) -> CountState:
+    """Count codes (n, C) of rows with labels in `columns` (n,); `sign=-1` takes them away again."""
+    step = max(1, PLACES // state.n_codebooks)
+    rows_a_class = torch.bincount(columns, minlength=len(state.per_class))
+    present = torch.nonzero(rows_a_class)[:, 0]
+    if len(codes) > step and not counting.table_pays(codes, state.n_pairs, len(present)):
+        # Sorting takes several times its own memory: some rows at a time. Class by class, since
+        # rows of a class share pairs, and the lists to be merged are short then.
+        for rows in torch.argsort(columns, stable=True).split(step):
+            state = update(state, _rows(codes, rows), columns[rows], sign)
+        return state
+    regional = None
+    if state.regions is not None and state.regional is not None:
+        regional = update(state.regional, state.regions.codes(codes), columns, sign)
+    distinct, counts = counting.counted(codes, columns, state.n_pairs, present)
+    change = Tally(distinct, sign * counts)
+    per_class = state.per_class + sign * rows_a_class
+    # Of regions no row is kept.
+    kept = torch.nonzero(code_hash(codes) % KEPT == 0)[:, 0] if state.keeps else columns[:0]
+    taken = _rows(codes, kept)
+    if sign > 0:
+        kept_codes = torch.cat([state.kept_codes, taken])
+        kept_columns = torch.cat([state.kept_columns, columns[kept]])
+    else:
+        if bool((at(state, distinct) + change.counts < 0).any()) or bool((per_class < 0).any()):
+            raise ValueError(NOT_LEARNED)
+        left = left_after(state.kept_codes, state.kept_columns, taken, columns[kept])
+        if left is None:
+            raise ValueError(NOT_LEARNED)
+        kept_codes, kept_columns = state.kept_codes[left], state.kept_columns[left]
+    return replace(
+        state,
+        tallies=settled((*_lists(state), change)),
+        per_class=per_class,
+        kept_codes=kept_codes,
+        kept_columns=kept_columns,
+        regional=regional,
+    )
+
+
+def update_together(state: CountState, codes: Tensor, columns: Tensor) -> CountState:
+    """`update` with the rows of all processes, each of which gives its own: none, if it has none.
+
+    Columns must mean the same classes everywhere. All get the same state, and the same bits as if
+    one process had counted all rows.
+    """
+    if process_group.world_size() == 1:
+        return update(state, codes, columns)
+    C, K, Y = state.n_codebooks, state.n_pairs, len(state.per_class)
+    regional = None
+    if state.regions is not None and state.regional is not None:
+        regional = update_together(state.regional, state.regions.codes(codes), columns)
+    empty = replace(start(C, K, state.device), keeps=state.keeps)
+    own = update(grow(empty, Y), codes, columns)
+    whole = Tally(*counting.summed(own.whole.places, own.whole.counts, C, K, Y))
+    kept = own.kept_codes if K > 1 << 16 else own.kept_codes.to(torch.uint16)  # half the bytes
+    return replace(
+        state,
+        tallies=settled((*_lists(state), whole)),
+        per_class=state.per_class + process_group.sum_(own.per_class),
+        kept_codes=torch.cat([state.kept_codes, *(k.int() for k in process_group.gather(kept))]),
+        kept_columns=torch.cat([state.kept_columns, *process_group.gather(own.kept_columns)]),
+        regional=regional,
+    )
+
+
+NOT_LEARNED = (
+    "X, y: expected rows that were learned with these labels; got rows that were not, or more "
+    "often than they were learned; nothing was changed"
+)
+
+
+def merge(first: CountState, second: CountState) -> CountState:
+    """Both states' counts together; columns must mean the same classes."""
+    ours = first.n_codebooks, first.n_pairs, len(first.per_class)
+    theirs = second.n_codebooks, second.n_pairs, len(second.per_class)
+    if ours != theirs:
+        raise ValueError(
+            f"second: expected counts of the same codebooks, pairs and classes, {ours}; "
+            f"got {theirs}; use grow"
+        )
+    if first.regions is not None and not _same(first.regions, second.regions):
+        second = with_regions(second, first.regions)
+    return replace(
+        first,
+        tallies=(merged(first.whole, second.whole),),
+        per_class=first.per_class + second.per_class,
+        kept_codes=torch.cat([first.kept_codes, second.kept_codes]),
+        kept_columns=torch.cat([first.kept_columns, second.kept_columns]),
+        regional=first.regional and second.regional and merge(first.regional, second.regional),
+    )
+
+
+def _same(first: Regions, second: Regions | None) -> bool:
+    return first is second or (second is not None and torch.equal(first.of_key, second.of_key))
+
+
+def move_columns(state: CountState, target: Tensor) -> CountState:
+    """Column y becomes target[y]; a negative target drops its counts: how classes are forgotten,
+    joined or put in another's order."""
+    whole = state.whole
+    column = target[whole.places % COLUMNS]
+    kept = column >= 0
+    places = whole.places[kept] // COLUMNS * COLUMNS + column[kept]
+    n_columns = int(target.max()) + 1 if len(target) else 0
+    per_class = torch.zeros(max(0, n_columns), dtype=torch.int64, device=state.device)
+    per_class.index_add_(0, target[target >= 0], state.per_class[target >= 0])
+    left = target[state.kept_columns] >= 0
+    return replace(
+        state,
+        tallies=(in_order(places, whole.counts[kept]),),
+        per_class=per_class,
+        kept_codes=state.kept_codes[left],
+        kept_columns=target[state.kept_columns[left]],
+        regional=state.regional and move_columns(state.regional, target),
+    )
+
+
+def only_pairs(state: CountState, place: Tensor) -> CountState:
+    """The counts of some pairs, those at place (C, K') here, and no rows kept: all that is read."""
+    C, new = place.shape
+    number = torch.arange(new, device=place.device).expand(C, -1)
+    lookup = torch.full((C, state.n_pairs), new, device=place.device)
+    lookup.scatter_reduce_(1, place, number, "amin")  # a pair that is there twice is read first
+    pair = state.whole.places // COLUMNS
+    book, code = pair // state.n_pairs, lookup.view(-1)[pair]
+    places = (book * new + code) * COLUMNS + state.whole.places % COLUMNS
+    read = code < new
+    return replace(
+        state,
+        n_pairs=new,
+        tallies=(in_order(places[read], state.whole.counts[read]),),
+        kept_codes=state.kept_codes[:0],
+        kept_columns=state.kept_columns[:0],
+        regions=state.regions and state.regions.of_pairs(place),
+    )
+
+
+def codebook(state: CountState, book: int) -> CountState:
+    """The counts of one codebook, and no rows kept."""
+    empty = replace(start(1, state.n_pairs, state.device), smoothed_pairs=state.smoothed_pairs)
+    own = (of_books(_lists(state), [book], state.n_pairs),)
+    found = replace(empty, tallies=own, per_class=state.per_class)
+    if state.regions is None or state.regional is None:
+        return found
+    regions = Regions(state.regions.of_key[:, [book]], state.regions.sizes[:, [book]])
+    books = [cut * state.n_codebooks + book for cut in range(regions.n_cuts)]
+    empty = start(regions.n_cuts, regions.n_regions, state.device)
+    own = (of_books(_lists(state.regional), books, regions.n_regions),)
+    regional = replace(empty, tallies=own, per_class=state.per_class, keeps=False)
+    return replace(found, regions=regions, regional=regional)
+
+
+def canonical(state: CountState) -> dict[str, Tensor]:
+    """The state as tensors that are equal bit for bit if what was counted is."""
+    kept = torch.cat([state.kept_codes, state.kept_columns.int()[:, None]], dim=1)  # (S, C + 1)
+    distinct, times = torch.unique(kept, dim=0, return_counts=True)  # sorted
+    return {
+        "places": state.whole.places,
+        "counts": state.whole.counts,
+        "per_class": state.per_class,
+        "kept": distinct.repeat_interleave(times, dim=0) if len(kept) else kept,
+    }
+
+
+def read(state: CountState, codes: Tensor) -> NDArray[np.int64]:
+    """The counts that a few rows with codes (n, C) find: (n, C, Y)."""
+    first = np.arange(state.n_codebooks) * state.n_pairs
+    pairs = (codes.cpu().numpy().astype(np.int64) + first).ravel()  # (n·C,)
+    found = tallies.of_pairs(_lists(state), pairs, len(state.per_class))
+    return found.reshape(*codes.shape, -1)
+
+
+def votes(state: CountState, codes: Tensor) -> Tensor:
+    """The mean over codebooks of counts: what the paper's SGD approaches, scaled: (n, Y)."""
+    if read_apart(state, codes):
+        return torch.from_numpy(read(state, codes).mean(axis=1))
+    Y = len(state.per_class)
+    parts = codes.split(max(1, DENSE_ELEMENTS // (state.n_codebooks + Y)))
+    pooled = [tally.pool(state.bounded, flat_codes(part, state.n_pairs), Y) for part in parts]
+    return torch.cat(pooled).double() / state.n_codebooks
+
+
+def read_apart(state: CountState, codes: Tensor) -> bool:
+    """Whether to read each list for so few rows: merging the lists would take longer."""
+    return len(_lists(state)) > 1 and len(codes) <= FEW_ROWS and state.device.type == "cpu"
+
+
+def at(state: CountState, places: Tensor) -> Tensor:
+    """The counts at places (...) of any shape, int64."""
+    return tallies.at(_lists(state), places)
+
+
+def _lists(state: CountState) -> tuple[Tally, ...]:
+    """The state's tallies, as one if they were merged for a reader."""
+    return (state.whole,) if "whole" in vars(state) else state.tallies
+
+
+def _rows(codes: Tensor, rows: Tensor) -> Tensor:
+    """Some rows of codes (n, C) as int32; torch cannot index uint16 on every device."""
+    if codes.dtype == torch.uint16:
+        return codes.view(torch.int16)[rows].int() & 0xFFFF
+    return codes[rows].int()

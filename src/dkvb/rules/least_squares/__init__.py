@@ -1,0 +1,1 @@
+"""Values by ridge regression on soft assignments."""

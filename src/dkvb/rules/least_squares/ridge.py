@@ -1,0 +1,383 @@
+"""Values by ridge regression, from sums over rows: independent of order, mergeable, subtractable.
+
+With features φ (M,) and targets y (Y,) of a row, V = (Σφφᵀ + λ·I)⁻¹ Σφyᵀ needs two sums only. Rows
+that a hash of their content holds out keep the same sums for themselves, from which the error of
+any V on them follows, so that λ can be chosen after the fact, without a second look at the data.
+λ is in units of tr(G)/M, which frees it from the scale of φ and the number of rows.
+
+Sums of features that are whole numbers are exact as long as they stay below 2⁵³: the same bits in
+any order, and after adding and taking away. Sums of other features are so to rounding.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from dkvb._support import process_group
+from dkvb._support.files import State
+from dkvb._support.hashing import content_hash
+
+HELD_OUT = 10  # one row in this many is held out
+TOLERANCE = 0.05  # how much more than the lowest squared error a smaller λ may cost
+GRID = tuple(10.0 ** (1 - step / 4) for step in range(23))  # 10 … 10^-4.5, four a decade
+EXACT = 2.0**53  # float64 holds every whole number up to here
+_DECADE = 4  # steps of the grid
+_FIRST = 8  # place of the grid where the search starts: 0.1
+_LARGEST = 1e6  # λ beyond which no rounding explains that G is not positive
+_DEFAULT = 0.01  # where there are no rows to choose by
+_STRIPE = 512  # rows of G that are kept, and updated, together
+
+Batch = tuple[Tensor, Tensor, Tensor]  # φ (n, M), targets (n,) or (n, Y), held out (n,)
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """What ridge regression needs to know of some rows; every field is a sum over them.
+
+    `gram` is G = Σφφᵀ without what symmetry repeats: stripes of a few rows, each from the diagonal
+    to the right, one after another in a flat tensor.
+    """
+
+    gram: Tensor  # (T,) float64, a little more than M²/2 numbers
+    cross: Tensor  # (M, Y) float64, Σ φyᵀ
+    total: Tensor  # (Y,) float64, Σ y: the number of rows a class
+    square: Tensor  # (Y,) float64, Σ y², the same again for classes
+
+    def copy(self) -> Moments:
+        return Moments(*(getattr(self, f.name).clone() for f in fields(self)))
+
+    def stripes(self) -> Iterator[tuple[int, Tensor]]:
+        """(a, G[a:a+s, a:]) for every stripe: views of the flat tensor."""
+        M, offset = self.cross.shape[0], 0
+        for start in range(0, M, _STRIPE):
+            shape = min(_STRIPE, M - start), M - start
+            size = shape[0] * shape[1]
+            yield start, self.gram[offset : offset + size].view(shape)
+            offset += size
+
+    def diagonal(self) -> Tensor:
+        """Σ φ² (M,)."""
+        return torch.cat([stripe.diagonal() for _, stripe in self.stripes()])
+
+
+@dataclass(frozen=True, eq=False)
+class RidgeSums:
+    """Sums over the rows learned from and, apart, over those held out to choose λ by."""
+
+    learned: Moments
+    held: Moments
+
+    @property
+    def n_features(self) -> int:
+        """M."""
+        return self.learned.cross.shape[0]
+
+    @property
+    def n_columns(self) -> int:
+        """Y."""
+        return self.learned.cross.shape[1]
+
+    @property
+    def total(self) -> Tensor:
+        """Σ y over all rows (Y,): the number of rows a class."""
+        return self.learned.total + self.held.total
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All sums by name."""
+        parts = {"": self.learned, "held_": self.held}
+        return {
+            prefix + f.name: getattr(moments, f.name)
+            for prefix, moments in parts.items()
+            for f in fields(Moments)
+        }
+
+
+def empty(n_features: int, n_columns: int = 0, device: torch.device | str = "cpu") -> RidgeSums:
+    """Sums over no rows.
+
+    >>> empty(3, 2).learned.cross.shape
+    torch.Size([3, 2])
+    """
+    zeros = partial(torch.zeros, dtype=torch.float64, device=device)
+    M, Y, size = n_features, n_columns, gram_size(n_features)
+    return RidgeSums(*(Moments(zeros(size), zeros(M, Y), zeros(Y), zeros(Y)) for _ in range(2)))
+
+
+def gram_size(n_features: int) -> int:
+    """How many numbers `Moments.gram` keeps."""
+    M = n_features
+    return sum(min(_STRIPE, M - start) * (M - start) for start in range(0, M, _STRIPE))
+
+
+def held_out(rows: Tensor, one_in: int = HELD_OUT) -> Tensor:
+    """Which float32 rows (n,) bool are kept apart to choose λ by: a function of content alone."""
+    return content_hash(rows) % one_in == 0
+
+
+def update(sums: RidgeSums, batches: Iterable[Batch], sign: int = 1) -> RidgeSums:
+    """The sums with rows added, or with `sign=-1` taken away again; those given stay as they are.
+
+    φ in float32 is multiplied in float32, batch by batch, and summed in float64; in float64 it is
+    float64 throughout. Targets are columns (n,) int64 or numbers (n, Y).
+    """
+    moments, copied = [sums.learned, sums.held], [False, False]
+    for phi, targets, held in batches:
+        for part, chosen in enumerate((~held, held)):
+            if not bool(chosen.any()):
+                continue
+            if not copied[part]:  # only what changes is copied: G is large
+                moments[part], copied[part] = moments[part].copy(), True
+            _add(moments[part], phi[chosen], targets[chosen], sign)
+    return RidgeSums(*moments)
+
+
+def update_together(sums: RidgeSums, batches: Iterable[Batch]) -> RidgeSums:
+    """`update` with the rows of all processes, each of which gives its own, or none.
+
+    All get the same sums: those of one process to the last bit where features are whole numbers.
+    Every sum travels once, 8 bytes a number.
+    """
+    if process_group.world_size() == 1:
+        return update(sums, batches)
+    first = process_group.rank() == 0  # what was there before counts once
+    before = sums if first else empty(sums.n_features, sums.n_columns, sums.learned.gram.device)
+    after = update(before, batches)
+
+    def of_all(new: Moments, old: Moments) -> Moments:
+        own = old.copy() if new is old else new  # the sums given stay as they are
+        return Moments(*(process_group.sum_(getattr(own, f.name)) for f in fields(Moments)))
+
+    return RidgeSums(of_all(after.learned, before.learned), of_all(after.held, before.held))
+
+
+def _add(moments: Moments, phi: Tensor, targets: Tensor, sign: int) -> None:
+    for start, stripe in moments.stripes():
+        left, right = phi[:, start : start + len(stripe)], phi[:, start:]
+        if phi.dtype == torch.float64:
+            stripe.addmm_(left.T, right, alpha=sign)
+        else:
+            stripe.add_(left.T @ right, alpha=sign)
+    if targets.ndim == 1:  # only the classes present: a product is the same on every run
+        present, position = targets.unique(return_inverse=True)  # (P,), (n,)
+        one_hot = torch.nn.functional.one_hot(position, len(present)).to(phi.dtype)  # (n, P)
+        moments.cross[:, present] += sign * (phi.T @ one_hot).double()
+        rows = sign * one_hot.double().sum(dim=0)
+        moments.total[present] += rows
+        moments.square[present] += rows
+    else:
+        targets = targets.double()
+        moments.cross.addmm_(phi.double().T, targets, alpha=sign)
+        moments.total.add_(targets.sum(dim=0), alpha=sign)
+        moments.square.add_(targets.square().sum(dim=0), alpha=sign)
+
+
+def merge(first: RidgeSums, second: RidgeSums) -> RidgeSums:
+    """The sums over the rows of both."""
+    ours, theirs = (tuple(sums.learned.cross.shape) for sums in (first, second))
+    if ours != theirs:
+        raise ValueError(
+            f"second: expected sums over as many features and columns as the first, {ours}; "
+            f"got {theirs}; use move_columns"
+        )
+
+    def both(one: Moments, other: Moments) -> Moments:
+        return Moments(*(getattr(one, f.name) + getattr(other, f.name) for f in fields(Moments)))
+
+    return RidgeSums(both(first.learned, second.learned), both(first.held, second.held))
+
+
+def move_columns(sums: RidgeSums, target: Tensor, n_columns: int) -> RidgeSums:
+    """Column y becomes target[y] of `n_columns`, those that meet are added, and a negative target
+    drops the column; the rows stay in G, which is shared and not copied."""
+    kept = target >= 0
+
+    def moved(sum_: Tensor) -> Tensor:
+        out = sum_.new_zeros((*sum_.shape[:-1], n_columns))
+        return out.index_add_(sum_.ndim - 1, target[kept], sum_[..., kept])
+
+    def of(moments: Moments) -> Moments:
+        return Moments(
+            moments.gram, moved(moments.cross), moved(moments.total), moved(moments.square)
+        )
+
+    return RidgeSums(of(sums.learned), of(sums.held))
+
+
+def grow_columns(sums: RidgeSums, n_columns: int) -> RidgeSums:
+    """The same sums with zeros for the columns that are new."""
+    same = torch.arange(sums.n_columns, device=sums.learned.cross.device)
+    return move_columns(sums, same, n_columns)
+
+
+def solve(moments: Sequence[Moments], lam: float) -> Tensor:
+    """The ridge solution V (M, Y) for λ = `lam`·tr(G)/M, from the rows of all `moments`.
+
+    One Cholesky factorisation, M³/3 multiplications, and two matrices (M, M).
+    """
+    cross = torch.stack([part.cross for part in moments]).sum(dim=0)  # (M, Y)
+    M = len(cross)
+    upper = cross.new_zeros((M, M))
+    for part in moments:
+        for start, stripe in part.stripes():
+            upper[start : start + len(stripe), start:] += stripe
+    unit = float(upper.diagonal().mean())
+    if unit <= 0:
+        return torch.zeros_like(cross)
+    upper.diagonal().add_(lam * unit)
+    factor, failed = torch.linalg.cholesky_ex(upper.T)  # which reads the lower triangle only
+    if bool(failed):
+        # Rounding may leave G a little below positive: then the smallest usable λ is larger.
+        if lam > _LARGEST:
+            raise ValueError("sums: expected those of some rows; got impossible ones")
+        del upper, factor
+        return solve(moments, 10 * lam)
+    # In rows, as a file gives it back: products with it are rounded by how it lies in memory.
+    return torch.cholesky_solve(cross, factor).contiguous()
+
+
+@dataclass(frozen=True, eq=False)
+class Judgement:
+    """How a solution V does on some rows, as far as their sums can tell."""
+
+    moments: Moments
+    score_squares: Tensor  # (Y, Y), VᵀGV: the sum over rows of Vᵀφ times its transpose
+    score_sums: Tensor  # (Y, Y), VᵀQ: column b is the sum of Vᵀφ over rows of class b
+
+    @property
+    def squared_error(self) -> float:
+        """Σ ‖y − Vᵀφ‖² = Σ‖y‖² − 2 tr(VᵀQ) + tr(VᵀGV)."""
+        error = self.moments.square.sum() - 2 * self.score_sums.trace() + self.score_squares.trace()
+        return max(0.0, float(error))  # rounding may leave a perfect fit a little below
+
+    @property
+    def score_deviation(self) -> float:
+        """How far scores lie from the mean of their class, over rows and columns that have any."""
+        rows = self.moments.total  # (Y,)
+        means = self.score_sums / rows.clamp(min=1)  # (Y, Y), a class a column
+        within = self.score_squares.diagonal() - (means.square() * rows).sum(dim=1)  # (Y,)
+        present = rows > 0
+        free = float((rows.sum() - present.sum()).clamp(min=1)) * max(1, int(present.sum()))
+        return math.sqrt(max(0.0, float(within[present].sum()) / free))
+
+
+def judge(moments: Moments, values: Tensor) -> Judgement:
+    """How V (M, Y) does on the rows of `moments`."""
+    product = torch.zeros_like(values)  # GV
+    for start, stripe in moments.stripes():
+        stop = start + len(stripe)
+        beside = stripe[:, len(stripe) :]  # what lies right of the stripe's square block
+        product[start:stop] += stripe @ values[start:]
+        product[stop:] += beside.T @ values[start:stop]
+    return Judgement(moments, values.T @ product, values.T @ moments.cross)
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """Values, the λ they were found with, and how that λ does on held-out rows."""
+
+    values: Tensor  # (M, Y)
+    lam: float  # in units of tr(G)/M
+    judgement: Judgement | None  # of values from the other rows; None without rows to judge by
+
+
+def level(sums: RidgeSums, solution: Solution) -> Solution:
+    """The same solution with every class on an equal footing: the mean square of its scores over
+    all rows is that of the others.
+
+    Ridge regression shrinks the scores of a class the more the fewer rows it has, which costs it
+    more than its due when the highest score wins. Needs no more than the sums.
+    """
+    squares = [judge(part, solution.values).score_squares for part in (sums.learned, sums.held)]
+    size = (squares[0] + squares[1]).diagonal().clamp(min=0).sqrt()  # (Y,)
+    seen = size > 0
+    if not bool(seen.any()):
+        return solution
+    factor = torch.where(seen, size[seen].mean() / size, 1.0)  # scores stay about as large
+    judged = solution.judgement
+    if judged is not None:
+        judged = Judgement(
+            judged.moments,
+            factor[:, None] * judged.score_squares * factor,
+            factor[:, None] * judged.score_sums,
+        )
+    return Solution(solution.values * factor, solution.lam, judged)
+
+
+def fit(sums: RidgeSums, grid: Sequence[float] = GRID, tolerance: float = TOLERANCE) -> Solution:
+    """The solution from all rows, with the smallest λ of the grid whose squared error on held-out
+    rows is within `tolerance` of the lowest.
+
+    The lowest squared error itself asks for too large a λ when classes are many: shrinking all
+    scores towards zero lowers it without changing which score is the highest.
+    """
+    both = [sums.learned, sums.held]
+    if not all(bool(moments.diagonal().any()) for moments in both):
+        return Solution(solve(both, _DEFAULT), _DEFAULT, None)
+    judgements: dict[int, Judgement] = {}
+
+    def error(place: int) -> float:
+        judgements[place] = judge(sums.held, solve([sums.learned], grid[place]))
+        return judgements[place].squared_error
+
+    chosen = choose_place(error, len(grid), tolerance)
+    return Solution(solve(both, grid[chosen]), grid[chosen], judgements[chosen])
+
+
+def choose_place(error: Callable[[int], float], n: int, tolerance: float) -> int:
+    """The last of n places whose error is within `tolerance` of the lowest, with few looks at it.
+
+    The error falls and then rises from place to place, slowly: its lowest value is looked for in
+    wide steps and once more at the vertex of the parabola there, the border by halving. Looks at
+    about six places.
+    """
+    seen: dict[int, float] = {}
+
+    def look(place: int) -> float:
+        if place not in seen:
+            seen[place] = error(place)
+        return seen[place]
+
+    best = min(_FIRST, n - 1)
+    while True:
+        near = [min(best + _DECADE, n - 1), max(best - _DECADE, 0)]
+        lower = next((place for place in near if look(place) < look(best)), None)
+        if lower is None:
+            break
+        best = lower
+    if near == [best + _DECADE, best - _DECADE]:
+        after, before = (look(place) - look(best) for place in near)
+        if after + before > 0:
+            look(best + round(_DECADE / 2 * (before - after) / (before + after)))
+    while True:
+        limit = min(seen.values()) * (1 + tolerance)
+        inside = max(place for place, value in seen.items() if value <= limit)
+        outside = min((place for place in seen if place > inside), default=None)
+        if inside == n - 1 or outside == inside + 1:
+            return inside
+        look(min(inside + _DECADE, n - 1) if outside is None else (inside + outside) // 2)
+
+
+def ridge_sums_from(
+    state: State, M: int, Y: int, device: torch.device | str, *, sealed: bool = False
+) -> RidgeSums:
+    """The sums that `RidgeSums.tensors` gave; sealed ones have lost their products."""
+    products = 0 if sealed else gram_size(M)
+
+    def moments(prefix: str) -> Moments:
+        shapes = {"gram": (products,), "cross": (M, Y), "total": (Y,), "square": (Y,)}
+        found = {
+            name: state.tensor(prefix + name, torch.float64, shape, device)
+            for name, shape in shapes.items()
+        }
+        for name, sums in found.items():
+            if sums.numel() and not all(bool(end.isfinite()) for end in sums.aminmax()):
+                raise state.damaged(f"tensor {prefix + name!r}: expected finite numbers")
+        return Moments(**found)
+
+    return RidgeSums(moments(""), moments("held_"))

@@ -1,0 +1,1 @@
+"""Values by stochastic gradient descent, the rule of the paper."""

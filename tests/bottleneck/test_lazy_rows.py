@@ -1,0 +1,59 @@
+"""Codes of some rows leave the embeddings of these where they are."""
+
+import numpy as np
+import pytest
+import torch
+
+from dkvb import BottleneckClassifier, fit_keys
+from dkvb.bottleneck.lazy_rows import picked
+
+
+class Unread(np.ndarray):
+    """An array that counts how many of its rows were read."""
+
+    read = 0
+
+    def __getitem__(self, rows):
+        found = np.asarray(self)[rows]
+        Unread.read += len(found)
+        return found
+
+
+@pytest.fixture
+def array(rng):
+    return rng.normal(size=(60, 6)).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        slice(5, 20, 3),
+        np.array([7, 3, 3, 59]),
+        torch.tensor([7, 3, 3, 59]),
+        np.arange(60) % 7 == 0,
+        torch.arange(60) % 7 == 0,
+        [4, 2],
+    ],
+    ids=["slice", "places", "tensor", "mask", "mask of torch", "list"],
+)
+def test_the_rows_are_those_of_the_array(array, rows):
+    expected = array[rows.numpy() if isinstance(rows, torch.Tensor) else rows]
+    for found in (picked(array, rows), picked(torch.from_numpy(array), rows)):
+        assert len(found) == len(expected)
+        assert tuple(found.shape) == expected.shape
+        assert np.array_equal(np.asarray(found), expected)
+        assert np.array_equal(np.asarray(found[1:]), expected[1:])
+    again = picked(picked(array, rows), np.array([1, 0]))
+    assert np.array_equal(np.asarray(again), expected[[1, 0]])
+
+
+@pytest.mark.parametrize("rule", ["sgd", "counts"])
+def test_learning_from_codes_reads_no_embedding(array, rule):
+    keys = fit_keys(array, n_codebooks=2, n_pairs=8, key_dim=2)
+    y, order = np.arange(60) % 3, np.random.default_rng(1).permutation(60)
+    codes = keys.snap(array.view(Unread))
+    Unread.read = 0
+    model = BottleneckClassifier(keys, rule=rule, search="all").fit(codes[order], y[order])
+    assert Unread.read == 0
+    assert np.array_equal(model.predict(codes[order]), model.predict(array[order]))
+    assert model.n_features_in_ == 6

@@ -1,0 +1,22 @@
+"""Models to compare those on disk with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...support.files.models import bottleneck
+
+
+def learned(name: str, *batches: Any) -> Any:
+    """A model that learned these batches and nothing else."""
+    model = bottleneck(name)
+    for X, y in batches:
+        model.partial_fit(X, y)
+    return model
+
+
+def assert_same_state(one: Any, other: Any) -> None:
+    ours, theirs = one.state_tensors(), other.state_tensors()
+    assert all(np.array_equal(ours[name], theirs[name]) for name in ours)

@@ -1,0 +1,104 @@
+"""The commands of the tutorial run, in its order, on images that come with scikit-learn."""
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from sklearn.datasets import load_digits
+from torch import nn
+from typer.testing import CliRunner
+
+from dkvb.cli import app
+from dkvb.deploy.store import read_folder
+from dkvb.embedding.encoders.encoder import ModuleEncoder
+from dkvb.embedding.encoders.transforms import ImageTransform
+
+TUTORIAL = Path(__file__).parents[3] / "docs" / "tutorial.md"
+NAMES = {0: "circle", 1: "one", 7: "cross"}  # handwritten digits stand in for photos
+
+
+def small_encoder(name, device="cpu"):
+    """What stands in for a network whose weights are not here: random filters, pooled."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        network = nn.Sequential(
+            nn.Conv2d(3, 24, 5, stride=2), nn.ReLU(), nn.AdaptiveAvgPool2d(3), nn.Flatten()
+        )
+    assert name == "efficientnet_lite0"
+    return ModuleEncoder(name, network, network, ImageTransform(24), identity={"name": name})
+
+
+@pytest.fixture
+def photos(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("dkvb.embedding.load_encoder", small_encoder)
+    images, digits = load_digits(return_X_y=True)
+
+    def write(folder, digit, start, stop):
+        place = tmp_path / folder
+        place.mkdir(parents=True, exist_ok=True)
+        for i, row in enumerate(images[digits == digit][start:stop]):
+            image = Image.fromarray((row.reshape(8, 8) * 15).astype(np.uint8))
+            image.resize((24, 24)).save(place / f"{i:03}.png")
+
+    for digit, name in NAMES.items():
+        write(f"photos/{name}", digit, 0, 60)
+        write(f"new-photos/{name}", digit, 60, 80)
+    write("monday/four", 4, 0, 60)
+    return tmp_path
+
+
+def commands():
+    blocks = re.findall(r"```sh\n(.*?)```", TUTORIAL.read_text(encoding="utf-8"), re.DOTALL)
+    return [line for block in blocks for line in block.splitlines()]
+
+
+def run(line):
+    program, *arguments = shlex.split(line)
+    assert program == "dkvb"
+    return CliRunner().invoke(app, arguments)
+
+
+def test_every_command_of_the_tutorial(photos):
+    told = {}
+    lines = commands()
+    assert len(lines) == 12
+    for line in lines:
+        done = run(line)
+        assert done.exit_code == 0, f"{line}\n{done.output}"
+        told.setdefault(line, done.stdout)
+        if line.startswith("dkvb export model model.onnx"):
+            check_deployed(photos)
+    assert told[lines[0]] == "learned 180 rows; model knows 3 classes\n"
+    assert "circle" in told["dkvb inspect model"]
+    labels = told["dkvb predict model --data new-photos"].split()
+    right = np.repeat(sorted(NAMES.values()), 20)
+    assert (np.array(labels) == right).mean() > 0.9
+    answers = json.loads(told["dkvb predict model --data new-photos --json"])
+    assert [answer["label"] for answer in answers] == labels
+    assert all(0 <= answer["novelty"] <= 1 for answer in answers)
+    assert told["dkvb learn model --data monday"].startswith("learned 60 rows; model knows 4")
+    assert told["dkvb forget model --label cross"].startswith("forgot 60 rows; model knows 3")
+    history = [line.split()[1:] for line in told["dkvb history model"].splitlines()]
+    assert history == [["fit", "180"], ["learn", "60"], ["forget", "60"]]
+    assert read_folder("model").classifier.classes_.tolist() == ["circle", "four", "one"]
+    assert Path("camera.onnx").stat().st_size > Path("model.onnx").stat().st_size
+
+
+def check_deployed(folder):
+    """The exported file answers what the model does, without this package."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    session = onnxruntime.InferenceSession("model.onnx")
+    labels = json.loads(session.get_modelmeta().custom_metadata_map["labels"])
+    classifier = read_folder("model").classifier
+    assert labels == classifier.classes_.tolist()
+    encoder = small_encoder("efficientnet_lite0")
+    files = sorted((folder / "new-photos").rglob("*.png"))
+    rows = encoder.encode([encoder.transform(Image.open(file)) for file in files]).numpy()
+    found = np.array(labels)[session.run(["label"], {"embedding": rows})[0]]
+    assert (found == classifier.predict(rows)).mean() > 0.98  # but for ties of keys

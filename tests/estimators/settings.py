@@ -1,0 +1,81 @@
+"""Small settings under which each classifier learns easy problems in milliseconds."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from dkvb.bottleneck import fit_keys
+from dkvb.estimators.registry import classifier_class
+
+BOOKS = {"n_codebooks": 16, "key_dim": 3}
+NEURONS = {"n_neurons": 64, "k": 5, "switch_after": 500}
+
+# One entry for each model under test; what follows a dash tells apart the rules of one classifier.
+SMALL: dict[str, dict[str, Any]] = {
+    "bottleneck-sgd": {**BOOKS, "rule": "sgd", "learning_rate": 20.0, "epochs": 20},
+    "bottleneck-counts": {**BOOKS, "rule": "counts"},
+    "bottleneck-least_squares": {**BOOKS, "rule": "least_squares"},
+    "linear": {"learning_rate": 0.5, "epochs": 15, "batch_size": 32},
+    "mlp": {
+        "hidden": 16,
+        "learning_rate": 0.02,
+        "optimizer": "adam",
+        "epochs": 20,
+        "batch_size": 32,
+    },
+    "sdmlp": {**NEURONS, "learning_rate": 0.5, "epochs": 30},
+    "sdmlp-ewc": {**NEURONS, "learning_rate": 0.5, "epochs": 30, "ewc_strength": 1.0},
+    "ewc": {
+        "hidden": 16,
+        "learning_rate": 0.02,
+        "optimizer": "adam",
+        "epochs": 20,
+        "batch_size": 32,
+        "ewc_strength": 1.0,
+    },
+    "fly": {"n_cells": 400, "n_inputs": 3, "share": 0.3},
+    "prototypes": {},
+    "slda": {},
+    "ranpac": {"n_features": 64},
+    "neighbours": {"k": 5},
+}
+
+NAMES = list(SMALL)
+ORDER_FREE = [
+    "bottleneck-counts",
+    "bottleneck-least_squares",
+    "fly",
+    "prototypes",
+    "slda",
+    "ranpac",
+    "neighbours",
+]
+
+
+def small(name: str, **overrides: Any) -> Any:
+    return class_of(name)(**{**SMALL[name], **overrides})
+
+
+def small_with_keys(name: str) -> Any:
+    """The same, with keys that do not depend on the first rows where there are keys at all."""
+    return small(name, keys=_keys()) if name.startswith("bottleneck") else small(name)
+
+
+@cache
+def _keys() -> Any:
+    return fit_keys(blobs(6, seed=7)[0], n_pairs=16, **BOOKS)
+
+
+def class_of(name: str) -> Any:
+    return classifier_class(name.partition("-")[0])
+
+
+def blobs(n_classes: int, a_class: int = 20, width: int = 6, seed: int = 0) -> tuple[Any, Any]:
+    """Well separated classes 0, 1, … in random order: rows (n, width) and labels (n,)."""
+    rng = np.random.default_rng(seed)
+    centres = 3 * np.random.default_rng(99).normal(size=(n_classes, width))
+    y = rng.permutation(np.repeat(np.arange(n_classes), a_class))
+    return (centres[y] + 0.4 * rng.normal(size=(len(y), width))).astype(np.float32), y

@@ -1,0 +1,89 @@
+"""Sorted lists of counts: every backend, against dictionaries."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dkvb._support.hashing import bits
+from dkvb.kernels import counts as tally
+from dkvb.kernels.counts import COLUMNS
+
+BACKENDS = ["oracle", "cpu"]
+lists = st.dictionaries(st.integers(0, 6 * COLUMNS), st.integers(-3, 3).filter(bool), max_size=12)
+
+
+def as_list(counts):
+    places = torch.tensor(sorted(counts), dtype=torch.int64)
+    return places, torch.tensor([counts[p] for p in sorted(counts)], dtype=torch.int32)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@given(first=lists, second=lists)
+def test_joined_lists_are_sums_without_zeros(backend, first, second):
+    sums = {p: first.get(p, 0) + second.get(p, 0) for p in first | second}
+    places, counts = tally.join(as_list(first), as_list(second), backend)
+    expected_places, expected_counts = as_list({p: n for p, n in sums.items() if n})
+    assert torch.equal(places, expected_places)
+    assert torch.equal(counts, expected_counts)
+    assert counts.dtype == torch.int32
+
+
+def bounded(table):
+    """A table (pairs, Y) as a list with bounds."""
+    pair, column = np.nonzero(table)
+    places = torch.from_numpy(pair * COLUMNS + column)
+    counts = torch.from_numpy(table[pair, column].astype(np.int32))
+    bounds = torch.from_numpy(np.searchsorted(pair, np.arange(len(table) + 1)))
+    return tally.Bounded(places, counts, bounds)
+
+
+SHAPES = [(1, 1, 1, 1), (13, 3, 5, 4), (40, 17, 2, 1)]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("chunk", [1, 7, 1 << 20])
+@pytest.mark.parametrize(("n", "C", "K", "Y"), SHAPES)
+def test_rows_add_up_what_their_pairs_hold(backend, chunk, n, C, K, Y, monkeypatch, rng):
+    monkeypatch.setattr("dkvb.kernels.counts.oracle.CHUNK_ELEMENTS", chunk)
+    table = rng.integers(0, 3, size=(C * K, Y))
+    codes = torch.from_numpy(rng.integers(K, size=(n, C)) + np.arange(C) * K)
+    found = tally.pool(bounded(table), codes, Y, backend)
+    assert np.array_equal(found.numpy(), table[codes.numpy()].sum(axis=1))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("chunk", [1, 50, 1 << 20])
+@pytest.mark.parametrize("R", [0, 2])
+@pytest.mark.parametrize(("n", "C", "K", "Y"), SHAPES)
+def test_logarithms_of_what_pairs_and_their_regions_hold(
+    backend, chunk, R, n, C, K, Y, monkeypatch, rng
+):
+    monkeypatch.setattr("dkvb.kernels.counts.oracle.CHUNK_ELEMENTS", chunk)
+    G = 3
+    own, regional = rng.integers(0, 3, size=(C * K, Y)), rng.integers(0, 4, size=(R * C * G, Y))
+    pairs = rng.integers(K, size=(n, C)) + np.arange(C) * K
+    cells = rng.integers(G, size=(n, R * C)) + np.arange(R * C) * G
+    shares, weights = rng.random(R * C * G), rng.random((1 + R, Y))
+    constant = rng.random(Y) * 1e-20  # of which many together are beyond float64
+    inside = constant + weights[0] * own[pairs]
+    for r in range(R):
+        cell = cells[:, r * C : (r + 1) * C]
+        inside = inside + weights[1 + r] * shares[cell][:, :, None] * regional[cell]
+    lists = bounded(own), bounded(regional)
+    arrays = (torch.from_numpy(a) for a in (pairs, cells, shares, weights, constant))
+    found = tally.pool_logs(*lists, *arrays, backend)
+    np.testing.assert_allclose(found, np.log(inside).sum(axis=1), rtol=1e-12)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("kind", [torch.uint16, torch.int32, torch.int64])
+@pytest.mark.parametrize(("n", "C"), [(0, 3), (1, 1), (5000, 7)])
+def test_hashes_of_codes_wrap_and_mix(backend, kind, n, C, rng):
+    codes = rng.integers(1 << 16, size=(n, C))
+    factors = rng.integers(-(1 << 63), 1 << 63, size=C, dtype=np.int64)
+    found = tally.hash_codes(torch.from_numpy(codes).to(kind), torch.from_numpy(factors), backend)
+    sums = [sum(map(int.__mul__, row, factors.tolist())) for row in codes.tolist()]
+    wrapped = torch.tensor([(s + (1 << 63)) % (1 << 64) - (1 << 63) for s in sums]).long()
+    assert torch.equal(found, bits(3, wrapped, 0, 0))

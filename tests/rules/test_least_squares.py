@@ -1,0 +1,234 @@
+"""Ridge regression from sums, against the obvious solution from rows."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dkvb.rules.least_squares import ridge
+
+
+@pytest.fixture
+def problem():
+    """Features (n, M), columns (n,) of a noisy linear problem, and which rows are held out."""
+    generator = torch.Generator().manual_seed(0)
+    phi = torch.rand(400, 30, generator=generator, dtype=torch.float64)
+    scores = phi @ torch.randn(30, 4, generator=generator, dtype=torch.float64)
+    columns = (scores + torch.randn(400, 4, generator=generator, dtype=torch.float64)).argmax(dim=1)
+    return phi, columns, ridge.held_out(phi.float())
+
+
+def sums_of(phi, columns, held, n_columns=4):
+    return ridge.update(ridge.empty(phi.shape[1], n_columns), [(phi, columns, held)])
+
+
+def identical(first, second):
+    ours, theirs = first.tensors(), second.tensors()
+    return ours.keys() == theirs.keys() and all(torch.equal(ours[k], theirs[k]) for k in ours)
+
+
+def close(first, second, tolerance):
+    ours, theirs = first.tensors(), second.tensors()
+    return all(torch.allclose(ours[k], theirs[k], rtol=tolerance, atol=tolerance) for k in ours)
+
+
+def by_hand(phi, columns, lam, n_columns=4):
+    gram = phi.T @ phi
+    penalty = lam * gram.trace() / len(gram) * torch.eye(len(gram), dtype=torch.float64)
+    one_hot = torch.nn.functional.one_hot(columns, n_columns).double()
+    return torch.linalg.solve(gram + penalty, phi.T @ one_hot)
+
+
+@pytest.mark.parametrize("stripe", [7, 30, 512])
+@pytest.mark.parametrize("rows", [64, 400])
+def test_solution_from_sums_is_the_solution_from_rows(problem, monkeypatch, stripe, rows):
+    monkeypatch.setattr(ridge, "_STRIPE", stripe)
+    phi, columns, held = problem
+    batches = zip(phi.split(rows), columns.split(rows), held.split(rows), strict=True)
+    sums = ridge.update(ridge.empty(30, 4), batches)
+    assert 0 < held.sum() < len(held)
+    both = [sums.learned, sums.held]
+    assert torch.allclose(ridge.solve(both, 1e-3), by_hand(phi, columns, 1e-3))
+    learned = by_hand(phi[~held], columns[~held], 1e-3)
+    assert torch.allclose(ridge.solve([sums.learned], 1e-3), learned)
+    assert torch.equal(sums.total, columns.bincount(minlength=4).double())
+    assert torch.allclose(sums.held.diagonal(), phi[held].square().sum(dim=0))
+
+
+@pytest.mark.parametrize("stripe", [7, 512])
+def test_error_from_sums_is_the_error_on_rows(problem, monkeypatch, stripe):
+    monkeypatch.setattr(ridge, "_STRIPE", stripe)
+    phi, columns, held = problem
+    sums = sums_of(phi, columns, held)
+    one_hot = torch.nn.functional.one_hot(columns, 4).double()
+    for values in (ridge.solve([sums.learned], 1e-2), torch.ones(30, 4).double()):
+        scores = phi[held] @ values
+        expected = (one_hot[held] - scores).square().sum()
+        found = ridge.judge(sums.held, values)
+        assert torch.allclose(found.score_squares, scores.T @ scores)
+        assert torch.allclose(found.score_sums[:, 2], scores[columns[held] == 2].sum(dim=0))
+        means = torch.stack([scores[columns[held] == c].mean(dim=0) for c in range(4)])
+        within = (scores - means[columns[held]]).square().sum(dim=0) / (len(scores) - 4)
+        assert found.score_deviation == pytest.approx(float(within.mean()) ** 0.5)
+        assert ridge.judge(sums.held, values).squared_error == pytest.approx(float(expected))
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.5, 1.0])  # features that say less want a larger λ
+def test_chosen_lambda_is_the_smallest_within_tolerance_of_the_lowest(problem, noise):
+    phi, columns, held = problem
+    generator = torch.Generator().manual_seed(1)
+    other = torch.rand(phi.shape, generator=generator, dtype=torch.float64)
+    sums = sums_of((1 - noise) * phi + noise * other, columns, held)
+    errors = np.array(
+        [
+            ridge.judge(sums.held, ridge.solve([sums.learned], lam)).squared_error
+            for lam in ridge.GRID
+        ]
+    )
+    found = ridge.fit(sums)
+    chosen = ridge.GRID.index(found.lam)
+    assert chosen == np.flatnonzero(errors <= 1.05 * errors.min())[-1]
+    assert found.judgement.squared_error == errors[chosen]
+    assert torch.equal(found.values, ridge.solve([sums.learned, sums.held], found.lam))
+
+
+def test_search_looks_at_few_places():
+    looks = []
+    for lowest in np.arange(0, 23, 0.5):
+        for width in (4.0, 8.0, 16.0):
+            errors = 1 + (np.arange(23) - lowest) ** 2 / width**2
+            seen = []
+
+            def error(place, errors=errors, seen=seen):
+                seen.append(place)
+                return errors[place]
+
+            chosen = ridge.choose_place(error, 23, 0.05)
+            best = np.flatnonzero(errors <= 1.05 * errors.min())[-1]
+            assert abs(chosen - best) <= 1  # the lowest error is known to a step or so
+            assert len(seen) == len(set(seen))
+            looks.append(len(seen))
+    assert max(looks) <= 9
+    assert np.mean(looks) < 6.5
+
+
+def test_search_survives_a_perfect_fit_and_a_short_grid():
+    assert ridge.choose_place(lambda place: 0.0, 23, 0.05) == 22
+    assert ridge.choose_place(lambda place: place, 3, 0.05) == 0
+    assert ridge.choose_place(lambda place: 1.0, 1, 0.0) == 0
+
+
+def test_lambda_without_rows_to_choose_by(problem):
+    phi, columns, held = problem
+    for none in (torch.zeros_like(held), torch.ones_like(held)):
+        found = ridge.fit(sums_of(phi, columns, none))
+        assert found.lam == 0.01
+        assert found.judgement is None
+        assert torch.allclose(found.values, by_hand(phi, columns, 0.01))
+
+
+@settings(max_examples=30)
+@given(data=st.data())
+def test_whole_numbers_give_the_same_bits_in_any_order_split_and_merge(data):
+    n = 40
+    generator = torch.Generator().manual_seed(1)
+    phi = torch.randint(0, 65536, (n, 6), generator=generator).double()
+    columns = torch.randint(0, 3, (n,), generator=generator)
+    held = ridge.held_out(phi.float(), one_in=3)
+    order = torch.tensor(data.draw(st.permutations(range(n))))
+    cut = data.draw(st.integers(0, n))
+    size = data.draw(st.integers(1, n))
+    parts = [sums_of(phi[p], columns[p], held[p], 3) for p in (order[:cut], order[cut:])]
+    whole = sums_of(phi, columns, held, 3)
+    assert identical(ridge.merge(*parts), whole)
+    batches = [(phi[p], columns[p], held[p]) for p in order.split(size)]
+    assert identical(ridge.update(ridge.empty(6, 3), batches), whole)
+    rest = order[cut:]
+    taken = ridge.update(whole, [(phi[rest], columns[rest], held[rest])], sign=-1)
+    assert identical(taken, parts[0])
+    assert identical(whole, sums_of(phi, columns, held, 3))  # what was given stays as it is
+
+
+def test_other_numbers_do_so_to_rounding(problem):
+    phi, columns, held = problem
+    parts = [sums_of(phi[p], columns[p], held[p]) for p in (slice(0, 150), slice(150, 400))]
+    whole = sums_of(phi, columns, held)
+    assert close(ridge.merge(*parts), whole, 1e-12)
+    rest = [(phi[150:], columns[150:], held[150:])]
+    assert close(ridge.update(whole, rest, sign=-1), parts[0], 1e-10)
+
+
+def test_merge_of_different_shapes(problem):
+    sums = sums_of(*problem)
+    with pytest.raises(ValueError, match=r"\(30, 4\); got \(30, 5\); use move_columns"):
+        ridge.merge(sums, ridge.grow_columns(sums, 5))
+
+
+def test_columns_move_meet_and_go(problem):
+    phi, columns, held = problem
+    sums = sums_of(phi, columns, held)
+    assert identical(ridge.grow_columns(sums, 6), sums_of(phi, columns, held, 6))
+    target = torch.tensor([2, 0, 2, 1])
+    moved = ridge.move_columns(sums, target, 3)
+    assert close(moved, sums_of(phi, target[columns], held, 3), 1e-12)
+    dropped = ridge.move_columns(sums, torch.tensor([0, -1, 1, -1]), 2)
+    assert torch.equal(dropped.learned.cross, sums.learned.cross[:, [0, 2]])
+    assert dropped.learned.gram is sums.learned.gram
+
+
+def test_numbers_as_targets(problem):
+    phi, columns, held = problem
+    one_hot = torch.nn.functional.one_hot(columns, 4).double()
+    assert close(sums_of(phi, one_hot, held), sums_of(phi, columns, held), 1e-12)
+    doubled = sums_of(phi, 2 * one_hot, held)
+    assert torch.equal(doubled.held.square, 4 * columns[held].bincount(minlength=4).double())
+
+
+def test_float32_features_are_summed_in_float64(problem):
+    phi, columns, held = problem
+    single = sums_of(phi.float(), columns, held)
+    assert single.learned.gram.dtype == torch.float64
+    assert close(single, sums_of(phi, columns, held), 1e-5)
+
+
+def test_a_gram_that_rounding_left_indefinite_is_solved_all_the_same():
+    phi = torch.ones(5, 3, dtype=torch.float64)
+    sums = sums_of(phi, torch.zeros(5, dtype=torch.int64), torch.zeros(5, dtype=torch.bool), 1)
+    sums.learned.gram[1] *= 1 + 1e-4  # |correlation| above one
+    assert torch.isfinite(ridge.solve([sums.learned], 1e-9)).all()
+    nothing = ridge.empty(3, 2)
+    assert torch.equal(ridge.solve([nothing.learned], 1e-3), torch.zeros(3, 2).double())
+
+
+def test_held_out_rows_follow_content_alone(rng):
+    rows = torch.from_numpy(rng.normal(size=(5000, 17)).astype(np.float32))
+    held = ridge.held_out(rows)
+    order = torch.from_numpy(rng.permutation(5000))
+    assert torch.equal(ridge.held_out(rows[order]), held[order])
+    assert torch.equal(torch.cat([ridge.held_out(p) for p in rows.split(7)]), held)
+    assert held.double().mean() == pytest.approx(0.1, abs=0.02)
+
+
+def test_level_gives_every_class_scores_of_one_size_and_leaves_their_order_of_rows():
+    torch.manual_seed(0)
+    sizes = [200, 50, 8]
+    columns = torch.repeat_interleave(torch.arange(3), torch.tensor(sizes))
+    phi = torch.randint(0, 50, (len(columns), 12)).double() + 40 * torch.eye(12).double()[columns]
+    held = torch.arange(len(columns)) % 10 == 0
+    sums = ridge.update(ridge.empty(12, 3), [(phi, columns, held)])
+    plain = ridge.fit(sums)
+    level = ridge.level(sums, plain)
+    sizes_of = (phi @ level.values).square().mean(dim=0).sqrt()
+    assert torch.allclose(sizes_of, sizes_of.mean().expand(3))
+    assert (phi @ plain.values).square().mean(dim=0).sqrt().std() > 0.05  # it was needed
+    assert torch.equal((phi @ plain.values).argsort(dim=0), (phi @ level.values).argsort(dim=0))
+    assert level.lam == plain.lam
+    before, after = plain.judgement, level.judgement
+    assert before is not None
+    assert after is not None
+    again = ridge.judge(
+        sums.held, ridge.solve([sums.learned], plain.lam) * (level.values / plain.values)[0]
+    )
+    assert torch.allclose(after.score_squares, again.score_squares)
+    assert torch.allclose(after.score_sums, again.score_sums)

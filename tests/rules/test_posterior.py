@@ -1,0 +1,167 @@
+"""Scores from counts: by hand, from one list or several, with and without regions."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dkvb.bottleneck.key_clusters import find_regions
+from dkvb.rules.counts import posterior
+from dkvb.rules.counts import state as counts
+
+C, K, Y = 3, 20, 4
+PRIORS = ["uniform", "empirical"]
+
+
+def problem(n=60, seed=0, uneven=True):
+    rng = np.random.default_rng(seed)
+    codes = torch.from_numpy(rng.integers(K, size=(n, C)).astype(np.int32))
+    share = [0.6, 0.25, 0.1, 0.05] if uneven else [0.25] * 4
+    y = rng.permutation(np.repeat(np.arange(Y), np.round(n * np.array(share)).astype(int)))
+    return codes, torch.from_numpy(y)
+
+
+def keys(seed=3):
+    rng = np.random.default_rng(seed)
+    return torch.from_numpy(rng.normal(size=(C, K, 2)).astype(np.float32))
+
+
+def learned(codes, y, regions, parts=1):
+    state = counts.grow(counts.start(C, K, regions=regions), Y)
+    for rows in torch.arange(len(y)).chunk(parts):
+        state = counts.update(state, codes[rows], y[rows])
+    return state
+
+
+def by_hand(codes, y, regions, smoothing):
+    """log K p(k | y) of every key: (C, K, Y), as the module's first lines have it."""
+    table = np.zeros((C, K, Y))
+    for row, label in zip(codes.numpy(), y.numpy(), strict=True):
+        table[np.arange(C), row, label] += 1
+    N = np.bincount(y, minlength=Y)
+    if regions is None:
+        p = np.full((C, K, Y), 1 / K)
+    else:
+        cuts = regions.of_key.numpy()  # (4, C, K)
+        density = np.zeros((4, C, K, Y))
+        for r, c, k in np.ndindex(4, C, K):
+            same = cuts[r, c] == cuts[r, c, k]
+            density[r, c, k] = table[c, same].sum(axis=0) / same.sum()
+        a1, a2 = 0.5 * round(K**0.5), 0.5 * round(K ** (1 / 3))
+        p2 = (density[2:].mean(axis=0) + a2 / K) / (N + a2)
+        p = (density[:2].mean(axis=0) + a1 * p2) / (N + a1)
+    p = (table + smoothing * K * p) / (N + smoothing * K)
+    np.testing.assert_allclose(p.sum(axis=1), 1.0)
+    return np.log(K * p)
+
+
+@pytest.fixture(params=[False, True], ids=["plain", "regions"])
+def regions(request):
+    return find_regions(keys()) if request.param else None
+
+
+@pytest.mark.parametrize("few_rows", [0, 64])  # read from one list, or from several
+@pytest.mark.parametrize("prior", PRIORS)
+@pytest.mark.parametrize("smoothing", [0.05, 1.0])
+def test_scores_by_hand(prior, smoothing, few_rows, regions, monkeypatch):
+    monkeypatch.setattr(counts, "FEW_ROWS", few_rows)
+    monkeypatch.setattr("dkvb.rules.counts.sparse.GROWTH", 1)  # keeps lists apart
+    codes, y = problem()
+    state = learned(codes, y, regions, parts=3)
+    assert len(state.tallies) > 1
+    new, _ = problem(11, seed=1)
+    logs = by_hand(codes, y, regions, smoothing)
+    rows = np.bincount(y, minlength=Y)
+    expected = sum(logs[c, new[:, c]] for c in range(C))
+    if prior == "empirical":
+        expected = expected + np.log(rows / rows.sum())
+    else:
+        usage = np.stack([np.bincount(codes[:, c], minlength=K) for c in range(C)]) / len(y)
+        mean = np.einsum("ck,cky->cy", usage, logs)
+        variance = np.einsum("ck,cky->cy", usage, (logs - mean[:, None]) ** 2).mean(axis=0)
+        mean, width = mean.mean(axis=0), np.log(variance) / 2
+        uneven = np.log(rows).var()
+        strength = uneven / (uneven + 0.2)
+        assert strength > 0.5
+        shift = mean.mean() + strength * (mean - mean.mean())
+        scale = np.exp(1.2 * strength * (width - width.mean()))
+        expected = (expected - C * shift) / scale
+    found = posterior.log_posterior(state, new, smoothing=smoothing, prior=prior)
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+    parts = posterior.contributions(state, new, smoothing=smoothing, prior=prior)
+    np.testing.assert_allclose(parts.sum(dim=1), expected, rtol=1e-9, atol=1e-9)
+
+
+def test_even_classes_need_no_footing(regions):
+    codes, y = problem(uneven=False)
+    state = learned(codes, y, regions)
+    shift, scale = posterior.footing(state, 0.1, "uniform")
+    assert not shift.any()
+    assert bool((scale == 1).all())
+
+
+@pytest.mark.parametrize("prior", PRIORS)
+def test_a_left_out_row_was_never_seen(prior, regions):
+    codes, y = problem(400)
+    state = learned(codes, y, regions)
+    how = {"smoothing": 0.1, "prior": "empirical" if prior == "empirical" else "uniform"}
+    scores, columns = posterior.leave_one_out(state, most=100, **how)
+    kept, same = posterior._kept_rows(state, 100)
+    assert len(kept) > 3
+    assert torch.equal(columns, same)
+    for row, code, column in zip(scores, kept, columns, strict=True):
+        without = counts.update(state, code[None], column[None], sign=-1)
+        own = posterior._summed_logs(without, code[None], 0.1)[0, column]
+        placed = posterior.footing(state, 0.1, prior)
+        rows = without.per_class[column].double() / len(y)
+        prior_term = rows.log() if prior == "empirical" else 0.0
+        expected = (own - C * placed.shift[column]) / placed.scale[column] + prior_term
+        np.testing.assert_allclose(row[column], expected, rtol=1e-9)
+        others = torch.arange(Y) != column
+        plain = posterior.log_posterior(state, code[None], smoothing=0.1, prior=prior)[0]
+        np.testing.assert_allclose(row[others], plain[others], rtol=1e-9)
+
+
+@given(st.integers(0, 1 << 30), st.integers(1, 5), st.integers(1, 5))
+def test_any_order_and_batching_give_the_same_regional_counts(seed, parts, other_parts):
+    codes, y = problem(seed=seed)
+    found = find_regions(keys())
+    state = learned(codes, y, found, parts)
+    order = torch.from_numpy(np.random.default_rng(seed).permutation(len(y)))
+    again = learned(codes[order], y[order], found, other_parts)
+    half = counts.merge(learned(codes[:20], y[:20], found), learned(codes[20:], y[20:], found))
+    late = counts.with_regions(learned(codes, y, None), found)
+    more = counts.update(counts.update(state, codes[:7], y[:7]), codes[:7], y[:7], sign=-1)
+    for one in (again, half, late, more):
+        for name, tensor in counts.canonical(state.regional).items():
+            assert torch.equal(tensor, counts.canonical(one.regional)[name]), name
+
+
+def test_pruned_counts_keep_their_regions():
+    codes, y = problem()
+    found = find_regions(keys())
+    state = learned(codes, y, found)
+    place = torch.argsort(state.usage == 0, dim=1, stable=True)[
+        :, : int((state.usage > 0).sum(1).max())
+    ]
+    sealed = counts.only_pairs(state, place)
+    new = (codes[:9, :, None] == place).int().argmax(dim=2)
+    for prior in PRIORS:
+        how = {"smoothing": 0.1, "prior": prior}
+        before = posterior.log_posterior(state, codes[:9], **how)
+        np.testing.assert_allclose(posterior.log_posterior(sealed, new, **how), before, rtol=1e-9)
+
+
+def test_regions_hold_keys_that_lie_together():
+    rng = np.random.default_rng(0)
+    corners = rng.normal(size=(5, 3)) * 100
+    points = np.concatenate([corners + rng.normal(size=(5, 3)) for _ in range(5)])  # 25 keys
+    found = find_regions(torch.from_numpy(points.astype(np.float32))[None])
+    assert found.of_key.shape == (4, 1, 25)
+    assert found.sizes.sum(dim=2).eq(25).all()
+    for cut in found.of_key[:2, 0]:
+        assert torch.equal(cut.view(5, 5)[:1].expand(5, 5), cut.view(5, 5))
+        assert len(set(cut[:5].tolist())) == 5
+    one = find_regions(torch.zeros(2, 1, 3))
+    assert one.of_key.eq(0).all()

@@ -1,0 +1,75 @@
+"""Small models of every kind that can be saved, and how to compare two of them."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+
+from dkvb import BottleneckClassifier, BottleneckRegressor, fit_keys
+
+from ...estimators.settings import NAMES, blobs, small
+
+NAMED = np.array(["yak", "ant", "bee", "cow"])
+BOTTLENECKS: dict[str, dict[str, Any]] = {
+    "sgd": {"rule": "sgd", "epochs": 3, "learning_rate": 20.0, "batch_size": 8, "random_state": 5},
+    "counts": {"rule": "counts"},
+    "least_squares": {"rule": "least_squares"},
+    "ledger": {"rule": "least_squares", "ledger": True},
+}
+
+
+@cache
+def keys() -> Any:
+    return fit_keys(blobs(6, seed=7)[0], n_codebooks=8, n_pairs=16, key_dim=3)
+
+
+def bottleneck(name: str, **settings: Any) -> BottleneckClassifier:
+    return BottleneckClassifier(keys(), **{**BOTTLENECKS[name], **settings})
+
+
+def rows(seed: int = 0, classes: int = 4) -> tuple[Any, Any]:
+    X, y = blobs(classes, a_class=15, seed=seed)
+    return X, NAMED[y]
+
+
+def make(name: str) -> Any:
+    """A model by name: any classifier, a bottleneck over shared keys, or the regressor."""
+    if name == "regressor":
+        return BottleneckRegressor(keys())
+    return bottleneck(name) if name in BOTTLENECKS else small(name)
+
+
+EVERY = [*NAMES, *BOTTLENECKS, "regressor"]
+
+
+def targets(name: str, y: Any) -> Any:
+    return np.unique(y, return_inverse=True)[1] / 3 if name == "regressor" else y
+
+
+def answers(model: Any, X: Any) -> list[Any]:
+    """All that can be asked of a model about rows."""
+    methods = ("predict", "decision_function", "predict_proba", "novelty")
+    return [getattr(model, method)(X) for method in methods if hasattr(model, method)]
+
+
+def assert_same(one: Any, other: Any, X: Any) -> None:
+    """The same parameters, state and answers, to the last bit."""
+    assert type(one) is type(other)
+    assert {k: str(v) for k, v in one.get_params().items()} == {
+        k: str(v) for k, v in other.get_params().items()
+    }
+    if hasattr(one, "state_tensors"):
+        ours, theirs = one.state_tensors(), other.state_tensors()
+        assert ours.keys() == theirs.keys()
+        for name in ours:
+            assert ours[name].dtype == theirs[name].dtype
+            assert torch.equal(ours[name], theirs[name]), name
+        assert one.audit_ == other.audit_
+        assert one.examples_ == other.examples_
+        assert np.array_equal(one.usage_, other.usage_)
+    for ours, theirs in zip(answers(one, X), answers(other, X), strict=True):
+        assert ours.dtype == theirs.dtype
+        assert np.array_equal(ours, theirs)
