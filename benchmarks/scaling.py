@@ -165,15 +165,15 @@ def work(size: str, only: Sequence[str] = ()) -> list[dict[str, Any]]:
             best, busy, handed, wire = float("inf"), float("inf"), Counter[str](), None
             for _ in range(REPEATS + 1):  # the first one compiles
                 before, sent = _handed(), _on_the_wire()
-                process_group.total(0)
+                process_group.all_reduce_int(0)
                 start, worked = time.perf_counter(), time.process_time()
                 call()
                 busy = min(busy, time.process_time() - worked)
-                process_group.total(0)
+                process_group.all_reduce_int(0)
                 best = min(best, time.perf_counter() - start)
                 handed = _handed() - before
                 wire = None if sent is None else (_on_the_wire() or 0) - sent
-            everyones = [Counter(one) for one in process_group.gather_objects(handed)]
+            everyones = [Counter(one) for one in process_group.all_gather_objects(handed)]
             in_all = sum(everyones, Counter[str]())
             own_bytes = handed.total()
             found.append(
@@ -183,7 +183,7 @@ def work(size: str, only: Sequence[str] = ()) -> list[dict[str, Any]]:
                     "processes": process_group.world_size(),
                     "rows": n,
                     "seconds": best,
-                    "busy_seconds": max(process_group.gather_objects(busy)),
+                    "busy_seconds": max(process_group.all_gather_objects(busy)),
                     "bytes": own_bytes,  # of process 0
                     "promised": promised(),
                     "wire_bytes": wire,  # of all processes together
@@ -222,8 +222,8 @@ def _counts(shape: Shape, n: int) -> Prepared:
         if process_group.world_size() == 1:
             return 0
         local = counts.update(empty, codes, y)
-        longest = max(process_group.gather_objects(len(local.whole)))
-        kept = max(process_group.gather_objects(len(local.kept_codes)))
+        longest = max(process_group.all_gather_objects(len(local.whole)))
+        kept = max(process_group.all_gather_objects(len(local.kept_codes)))
         from dkvb.rules.counts.counting import sends_table
 
         per_class = 8 * Y
@@ -252,7 +252,7 @@ def _keys(method: str) -> Callable[[Shape, int], Prepared]:
 
             C, K, d = s.n_codebooks, s.n_pairs, s.key_dim
             held, centre = int(_held(x).sum()), 8 * s.width
-            most_held = max(process_group.gather_objects(min(held, HELD_OUT_MOST)))
+            most_held = max(process_group.all_gather_objects(min(held, HELD_OUT_MOST)))
             side = centre + 2 * most_held * s.width * 4  # held-out rows are looked at twice
             if method == "lloyd":
                 return epochs * volume.lloyd_pass(C, K, d) + 4 * C * K * d + 8 * C * K + side
@@ -324,8 +324,8 @@ def _ring_bytes(handed: Counter[str]) -> float:
     """What all processes together send: sums go round a ring, 2 (N − 1)/N of them; what is gathered
     goes to N − 1 others; what is exchanged, once."""
     size = process_group.world_size()
-    summed = 2 * (size - 1) / size * handed["sum"]
-    return summed + (size - 1) * handed["gather"] + handed["exchange"]
+    summed = 2 * (size - 1) / size * handed["all_reduce"]
+    return summed + (size - 1) * handed["all_gather"] + handed["all_to_all"]
 
 
 def _draw(rows: list[dict[str, Any]], path: Path) -> None:
@@ -361,7 +361,7 @@ def _draw(rows: list[dict[str, Any]], path: Path) -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    with process_group.joined():
+    with process_group.init():
         measured = work(sys.argv[1], sys.argv[2:])
         if process_group.rank() == 0:
             print("\n".join(map(json.dumps, measured)))

@@ -8,10 +8,12 @@ from hypothesis import strategies as st
 
 from dkvb._support.hashing import bits
 from dkvb.kernels import counts as tally
-from dkvb.kernels.counts import COLUMNS
+from dkvb.kernels.counts import CLASS_STRIDE
 
 BACKENDS = ["oracle", "cpu"]
-lists = st.dictionaries(st.integers(0, 6 * COLUMNS), st.integers(-3, 3).filter(bool), max_size=12)
+lists = st.dictionaries(
+    st.integers(0, 6 * CLASS_STRIDE), st.integers(-3, 3).filter(bool), max_size=12
+)
 
 
 def as_list(counts):
@@ -33,7 +35,7 @@ def test_joined_lists_are_sums_without_zeros(backend, first, second):
 def bounded(table):
     """A table (pairs, Y) as a list with bounds."""
     pair, column = np.nonzero(table)
-    places = torch.from_numpy(pair * COLUMNS + column)
+    places = torch.from_numpy(pair * CLASS_STRIDE + column)
     counts = torch.from_numpy(table[pair, column].astype(np.int32))
     bounds = torch.from_numpy(np.searchsorted(pair, np.arange(len(table) + 1)))
     return tally.Bounded(places, counts, bounds)

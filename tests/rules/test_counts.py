@@ -31,7 +31,7 @@ def table_of(state):
     """A state as n[c, k, y]."""
     table = np.zeros((C, K, len(state.per_class)), np.int64)
     for tally in state.tallies:
-        pair, column = tally.places // counts.COLUMNS, tally.places % counts.COLUMNS
+        pair, column = tally.places // counts.CLASS_STRIDE, tally.places % counts.CLASS_STRIDE
         np.add.at(table.reshape(C * K, -1), (pair.numpy(), column.numpy()), tally.counts.numpy())
     return table
 

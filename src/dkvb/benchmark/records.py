@@ -194,7 +194,7 @@ def finish(
     found = read_records(path) if path.exists() else RecordsFile([], [])
     done = {record.cell: record for record in found.records}
     # Nobody changes the file, and nobody runs, before all have read it.
-    process_group.same_everywhere(sorted(map(str, done)), str(path))
+    process_group.check_same_on_all_ranks(sorted(map(str, done)), str(path))
     if process_group.rank() == 0 and (found.records or found.damaged):
         if found.damaged:
             _move_damaged_lines(path)

@@ -259,7 +259,7 @@ def _sizes_of_keys(classifier: Any) -> dict[str, Any]:
     keys = classifier.generations_[-1]
     sizes = {name: getattr(keys, name) for name in ("n_codebooks", "n_pairs", "key_dim")}
     if not getattr(classifier, "splits_rows", True):  # processes hold some codebooks each
-        sizes["n_codebooks"] = process_group.total(keys.n_codebooks)
+        sizes["n_codebooks"] = process_group.all_reduce_int(keys.n_codebooks)
     method = {name: keys.settings.get(name) for name in ("method", "epochs", "conditioning")}
     report = {"distinct": _plain(keys.report.distinct), "used": _plain(keys.report.used)}
     return {"keys": {**sizes, **method, **report, "fingerprint": keys.fingerprint}}

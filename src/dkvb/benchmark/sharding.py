@@ -84,7 +84,7 @@ class Share:
         own = np.concatenate([np.zeros(0), *parts])
         if not self._apart:
             return own
-        return np.concatenate([t.numpy() for t in process_group.gather(torch.from_numpy(own))])
+        return np.concatenate([t.numpy() for t in process_group.all_gather(torch.from_numpy(own))])
 
 
 def _parts(n: int, n_classes: int) -> list[slice]:

@@ -105,7 +105,7 @@ def fit_conditioning(
     one_of("conditioning", kind, KINDS)
     if kind == "centre":
         return Conditioning(_mean(rows).float())
-    positive = process_group.total(sum(int((x < 0).sum()) for x in rows())) == 0
+    positive = process_group.all_reduce_int(sum(int((x < 0).sum()) for x in rows())) == 0
     width = next(rows()).shape[1]
     bare = Conditioning(torch.zeros(width), None, 0.5 if positive else 1.0, normalise=True)
     bare = bare.to(next(rows()).device)
@@ -117,8 +117,8 @@ def fit_conditioning(
         z = centred(x)
         covariance += z.T @ z
         count += len(z)
-    count = process_group.total(count)
-    variance, axes = torch.linalg.eigh(process_group.sum_(covariance) / count)
+    count = process_group.all_reduce_int(count)
+    variance, axes = torch.linalg.eigh(process_group.all_reduce(covariance) / count)
     variance, axes = (process_group.broadcast(t.contiguous()) for t in (variance, axes))
     kept = min(width, n_components or width, max(1, count - 1))
     variance, axes = variance.flip(0)[:kept].clamp(min=0), axes.flip(1)[:, :kept]
@@ -135,4 +135,4 @@ def _mean(rows: Callable[[], Iterator[Tensor]]) -> Tensor:
         total = part if total is None else total + part
         count += len(x)
     assert total is not None
-    return process_group.sum_(total) / process_group.total(count)
+    return process_group.all_reduce(total) / process_group.all_reduce_int(count)

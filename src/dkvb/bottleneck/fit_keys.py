@@ -122,7 +122,7 @@ def fit_keys(
     }
     fitted = Keys(conditioned, heads_of, keys, spread, novelty, report, settings)
     if process_group.world_size() > 1:
-        process_group.same_everywhere(fitted.fingerprint, "keys")
+        process_group.check_same_on_all_ranks(fitted.fingerprint, "keys")
     return fitted
 
 
@@ -183,12 +183,12 @@ def _fit_group(
     if size == 1 or method is not _ema:
         passes = rows.passes(heads_of)
         keys = method(passes, recipe, books.start, bar)
-        return keys, int((process_group.sum_(_usage(next(passes), keys)) > 0).sum())
+        return keys, int((process_group.all_reduce(_usage(next(passes), keys)) > 0).sum())
     columns = process_group.parts(books.stop - books.start)
     passes = rows.passes(heads_of, columns)
     own = method(passes, recipe, books.start + columns[process_group.rank()].start, bar)
-    n_used = process_group.total(int((_usage(next(passes), own) > 0).sum()))
-    return torch.cat(process_group.gather(own)), n_used
+    n_used = process_group.all_reduce_int(int((_usage(next(passes), own) > 0).sum()))
+    return torch.cat(process_group.all_gather(own)), n_used
 
 
 def _usage(batches: Iterator[Tensor], keys: Tensor) -> Tensor:
@@ -257,7 +257,7 @@ def _lloyd(passes: Passes, recipe: Recipe, first_book: int, bar: Any) -> Tensor:
             sums += batch_sums
         assert first is not None
         fresh = _draw_from_all(first, replace(recipe, seed=recipe.seed + epoch + 1), first_book)
-        counts, sums = process_group.sum_(counts), process_group.sum_(sums)
+        counts, sums = process_group.all_reduce(counts), process_group.all_reduce(sums)
         means = (sums / counts.clamp(min=1)[:, :, None]).float()
         keys = torch.where((counts > 0)[:, :, None], means, fresh)
         bar.update()
@@ -285,13 +285,13 @@ def _draw(heads: Tensor, recipe: Recipe, first_book: int) -> Tensor:
 
 def _draw_from_all(heads: Tensor, recipe: Recipe, first_book: int) -> Tensor:
     """`_draw` from the heads of all processes, of which these are one's own."""
-    lengths = [int(n) for n in process_group.gather_objects(len(heads))]
+    lengths = [int(n) for n in process_group.all_gather_objects(len(heads))]
     books = first_book + torch.arange(heads.shape[1], device=heads.device)[:, None]
     place = _drawn(sum(lengths), books, recipe) - sum(lengths[: process_group.rank()])
     own = (place >= 0) & (place < len(heads))  # (g, K): every head is one process's
     keys = heads.new_zeros((*place.shape, heads.shape[2]))
     keys[own] = heads[place[own], (books - first_book).expand_as(place)[own]]
-    return process_group.sum_(keys)
+    return process_group.all_reduce(keys)
 
 
 def _drawn(n: int, books: Tensor, recipe: Recipe) -> Tensor:

@@ -76,7 +76,7 @@ def _held(x: Tensor) -> Tensor:
 
 def _first_of_all(x: Tensor) -> Tensor:
     """The first rows of all processes, in order of rank: the same in each."""
-    return torch.cat(process_group.gather(x[:HELD_OUT_MOST]))[:HELD_OUT_MOST]
+    return torch.cat(process_group.all_gather(x[:HELD_OUT_MOST]))[:HELD_OUT_MOST]
 
 
 class _ArrayRows:
@@ -84,7 +84,9 @@ class _ArrayRows:
         flat, self.positions = _flat(X)
         self._X, self._device = validation.rows(flat), device
         self._held = torch.cat([_held(x) for _, x in self._chunks()])
-        n, n_held = (process_group.total(k) for k in (len(self._held), int(self._held.sum())))
+        n, n_held = (
+            process_group.all_reduce_int(k) for k in (len(self._held), int(self._held.sum()))
+        )
         self._spare = 0 < n_held < n  # else too few rows to spare any
         if not self._spare:
             self._held[:] = False
@@ -119,7 +121,7 @@ class _ArrayRows:
     def passes(self, heads_of: Heads, columns: Columns = None) -> Iterator[Iterator[Tensor]]:
         heads = torch.cat([heads_of(x[~self._held[part]]) for part, x in self._chunks()])
         if columns is not None:
-            heads = process_group.exchange(heads, columns)
+            heads = process_group.all_to_all(heads, columns)
         while True:
             yield iter([heads])
 
@@ -141,9 +143,9 @@ class _StreamRows:
                 break
         if not self._begun:
             raise ValueError("X: expected at least one batch; got an empty iterable")
-        if process_group.total(self._n_fitting()) == 0:  # too few rows to spare any
+        if process_group.all_reduce_int(self._n_fitting()) == 0:  # too few rows to spare any
             self._spare = False
-        self.at_least = process_group.total(self._n_fitting())
+        self.at_least = process_group.all_reduce_int(self._n_fitting())
 
     def _checked(self, flat: Any) -> Tensor:
         width = self._begun[0].shape[1] if self._begun else None
@@ -192,7 +194,7 @@ class _StreamRows:
             nothing = heads_of(self._change(self._begun[0][:0]))
             while True:  # as long as anyone has rows
                 batch = next(own, nothing)
-                everyone = process_group.exchange(batch, columns)
+                everyone = process_group.all_to_all(batch, columns)
                 if len(everyone) == 0:
                     return
                 yield everyone

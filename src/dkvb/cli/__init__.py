@@ -31,7 +31,7 @@ def main() -> None:
         return
     from dkvb._support import process_group
 
-    with process_group.joined(), _one_voice(process_group.rank() == 0):
+    with process_group.init(), _one_voice(process_group.rank() == 0):
         app(prog_name="dkvb")
 
 

@@ -222,4 +222,4 @@ def _of_everyone(targets: NDArray[Any]) -> list[Any]:
     """The labels of each process, of several: all come to the same columns, or the same error."""
     if process_group.world_size() < 2:
         return []
-    return process_group.gather_objects(np.unique(targets).tolist())
+    return process_group.all_gather_objects(np.unique(targets).tolist())

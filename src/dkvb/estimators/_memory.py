@@ -68,7 +68,7 @@ class Memory:
         rule.learn(rows, self._tensor(columns))
         counted = np.bincount(columns, minlength=len(labels))
         if rule.splits_rows:
-            counted = process_group.sum_(torch.from_numpy(counted)).numpy()
+            counted = process_group.all_reduce(torch.from_numpy(counted)).numpy()
         return replace(
             self,
             labels=labels,

@@ -15,7 +15,7 @@ from dkvb._support.validation import one_of
 from dkvb.bottleneck import Keys
 from dkvb.bottleneck.assignment import SoftReads
 from dkvb.bottleneck.key_clusters import Regions
-from dkvb.kernels.counts import COLUMNS
+from dkvb.kernels.counts import CLASS_STRIDE
 from dkvb.rules.base import RULES, CountsRule, Rule, SgdRule
 from dkvb.rules.counts import state as counts
 from dkvb.rules.counts.sparse import Tally
@@ -148,9 +148,9 @@ def _counts_from(rule: CountsRule, state: State, sizes: Sizes) -> None:
 def _tally(state: State, sizes: Sizes, per_class: Tensor) -> Tally:
     """Places and counts that rows can have, so many of each class."""
     C, K, Y = sizes
-    places = state.whole_numbers("places", (None,), high=C * K * COLUMNS)
+    places = state.whole_numbers("places", (None,), high=C * K * CLASS_STRIDE)
     entries = state.tensor("counts", torch.int32, (len(places),))
-    column = places % COLUMNS
+    column = places % CLASS_STRIDE
     ascending = bool((places[1:] > places[:-1]).all())
     if not ascending or bool((column >= Y).any()) or bool((entries <= 0).any()):
         raise state.damaged("places, counts: expected ascending places of classes that are there")

@@ -33,7 +33,7 @@ def start(size, port, out):
             )
             code = 1
             try:
-                with process_group.joined():
+                with process_group.init():
                     found = work()
                 torch.save(found, f"{out}/{size}-{rank}.pt")
                 code = 0

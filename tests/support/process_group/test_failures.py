@@ -19,7 +19,7 @@ watch.BEAT, watch.SILENCE, watch.GRACE, watch.BROKEN = 0.2, 10.0, 2.0, 3.0
 
 def end(rank, how, then):
     def work():
-        process_group.sum_(torch.ones(3))
+        process_group.all_reduce(torch.ones(3))
         if process_group.rank() == rank:
             how()
         then()
@@ -27,7 +27,7 @@ def end(rank, how, then):
 
 
 def waits():
-    process_group.sum_(torch.ones(3))
+    process_group.all_reduce(torch.ones(3))
 
 
 def computes():
@@ -101,11 +101,11 @@ import os
 import torch
 from dkvb._support import process_group
 
-with process_group.joined():
-    process_group.sum_(torch.ones(2))
+with process_group.init():
+    process_group.all_reduce(torch.ones(2))
     if process_group.rank() == 1:
         os.kill(os.getpid(), 9)
-    process_group.sum_(torch.ones(2))
+    process_group.all_reduce(torch.ones(2))
 """)
     done = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2",

@@ -18,7 +18,7 @@ EPOCHS, BATCH = 3, 50
 
 PROGRAM = f"""
 from dkvb import BottleneckClassifier, fit_keys
-from dkvb._support.process_group import exchange, gather, gather_objects, parts, shard, traffic
+from dkvb._support.process_group import all_gather, all_gather_objects, all_to_all, parts, shard, traffic
 from dkvb.rules.counts import counting
 from dkvb.rules.counts import state as counts
 
@@ -35,12 +35,12 @@ def primitives():
     rank, size = process_group.rank(), process_group.world_size()
     rows = torch.arange(5.0 * 7 * 2).view(7, 5, 2)
     return {{
-        "integers": process_group.sum_(torch.tensor([2**53, rank + 1])),
+        "integers": process_group.all_reduce(torch.tensor([2**53, rank + 1])),
         "broadcast": process_group.broadcast(torch.tensor([10 + rank])),
-        "gathered": torch.cat(gather(torch.full((rank % 3, 2), rank, dtype=torch.uint16))),
-        "objects": gather_objects({{"rank": rank, "text": "é" * rank}}),
-        "swapped": exchange(rows[shard(7)], parts(5)),
-        "total": process_group.total(rank),
+        "gathered": torch.cat(all_gather(torch.full((rank % 3, 2), rank, dtype=torch.uint16))),
+        "objects": all_gather_objects({{"rank": rank, "text": "é" * rank}}),
+        "swapped": all_to_all(rows[shard(7)], parts(5)),
+        "total": process_group.all_reduce_int(rank),
     }}
 
 
@@ -199,14 +199,16 @@ def test_bytes_are_what_shapes_say(found):
         lloyd = keys["lloyd", "centre"]["traffic"]
         first_keys = C * K * D * 4
         usage, centre = C * K * 8, M * 8
-        assert lloyd["sum"] == EPOCHS * volume.lloyd_pass(C, K, D) + first_keys + usage + centre
+        assert (
+            lloyd["all_reduce"] == EPOCHS * volume.lloyd_pass(C, K, D) + first_keys + usage + centre
+        )
 
         ema = keys["ema", "centre"]["traffic"]
         own_books = len(range(C)[process_group.parts(C, size)[rank]])
         sent = volume.ema_exchange(1, C - own_books, D)
-        assert ema["sum"] == centre
-        assert ema["exchange"] % sent == 0
-        fitting = ema["exchange"] // sent  # rows of this process that were not held out
+        assert ema["all_reduce"] == centre
+        assert ema["all_to_all"] % sent == 0
+        fitting = ema["all_to_all"] // sent  # rows of this process that were not held out
         share = process_group.parts(N, size)[rank]
         assert 0.8 * (share.stop - share.start) < fitting <= share.stop - share.start
 
@@ -214,21 +216,23 @@ def test_bytes_are_what_shapes_say(found):
         partial = (N + 1) // 2 - BATCH * (batches - 1)
         columns = 7 + 1  # nobody declared the classes: one is for those to come
         steps = (batches - 1) * volume.sgd_step(BATCH, columns) + volume.sgd_step(partial, columns)
-        assert learned["sgd"]["traffic"]["sum"] == EPOCHS * steps
+        assert learned["sgd"]["traffic"]["all_reduce"] == EPOCHS * steps
 
         ridge = learned["least_squares"]["traffic"]
-        assert ridge["sum"] == volume.least_squares(C * K, 7) + 7 * 8  # and the rows a class
+        assert ridge["all_reduce"] == volume.least_squares(C * K, 7) + 7 * 8  # and the rows a class
 
         everyones = [other["learned"]["lists"] for other in found[size]]
         longest = max(other["entries"] for other in everyones)
         kept = len(everyones[0]["state"]["kept"])
         lists, table = learned["lists"]["traffic"], learned["table"]["traffic"]
-        assert table["sum"] == volume.counts_table(C, K, 7) + 7 * 8
-        assert lists["sum"] == 7 * 8
-        most_kept, left = divmod(lists["gather"] - volume.counts_lists(longest, 0, C), 2 * C + 8)
+        assert table["all_reduce"] == volume.counts_table(C, K, 7) + 7 * 8
+        assert lists["all_reduce"] == 7 * 8
+        most_kept, left = divmod(
+            lists["all_gather"] - volume.counts_lists(longest, 0, C), 2 * C + 8
+        )
         assert left == 0
         assert -(-kept // size) <= most_kept <= kept
-        assert table["gather"] == volume.kept_rows(most_kept, C)
+        assert table["all_gather"] == volume.kept_rows(most_kept, C)
 
 
 @settings(max_examples=30)
@@ -260,7 +264,7 @@ def test_tables_and_sorting_count_alike(cells, monkeypatch):
     table = torch.zeros(7, 9, 5, dtype=torch.int64)
     for c in range(7):
         table[c].view(-1).index_add_(0, codes[:, c] * 5 + y, torch.ones(50, dtype=torch.int64))
-    pair, column = places // counting.COLUMNS, places % counting.COLUMNS
+    pair, column = places // counting.CLASS_STRIDE, places % counting.CLASS_STRIDE
     assert torch.equal(table.view(63, 5)[pair, column], found.long())
     assert int(found.sum()) == 50 * 7
     assert bool((places[1:] > places[:-1]).all())
@@ -268,12 +272,16 @@ def test_tables_and_sorting_count_alike(cells, monkeypatch):
 
 def test_outside_of_a_job_nothing_happens():
     tensor = torch.tensor([1, 2])
-    assert process_group.sum_(tensor) is tensor
+    assert process_group.all_reduce(tensor) is tensor
     assert process_group.broadcast(tensor) is tensor
-    assert process_group.gather(tensor)[0] is tensor
-    assert process_group.gather_objects({1: 2}) == [{1: 2}]
-    assert torch.equal(process_group.exchange(tensor[:, None], [slice(0, 1)]), tensor[:, None])
-    assert (process_group.rank(), process_group.world_size(), process_group.total(3)) == (0, 1, 3)
-    with process_group.joined():
+    assert process_group.all_gather(tensor)[0] is tensor
+    assert process_group.all_gather_objects({1: 2}) == [{1: 2}]
+    assert torch.equal(process_group.all_to_all(tensor[:, None], [slice(0, 1)]), tensor[:, None])
+    assert (process_group.rank(), process_group.world_size(), process_group.all_reduce_int(3)) == (
+        0,
+        1,
+        3,
+    )
+    with process_group.init():
         assert process_group.world_size() == 1
     assert process_group.traffic() == {}

@@ -2,9 +2,9 @@
 
     torchrun --nproc-per-node 4 -m dkvb evaluate ...
 
-`joined()` makes a process one of the job that torchrun started; gloo carries what lies on the CPU,
+`init()` makes a process one of the job that torchrun started; gloo carries what lies on the CPU,
 NCCL what lies on GPUs. A process group that someone else opened is left alone: only inside
-`joined()` does anything here talk to other processes.
+`init()` does anything here talk to other processes.
 
 Every function must be called by all processes, in the same order. `traffic()` says how many bytes
 this process has handed over, so that volumes can be compared with what shapes promise.
@@ -32,17 +32,17 @@ from dkvb._support.process_group.watch import RankLostError, Watch
 
 __all__ = [
     "RankLostError",
+    "all_gather",
+    "all_gather_objects",
+    "all_reduce",
+    "all_reduce_int",
+    "all_to_all",
     "broadcast",
-    "exchange",
-    "gather",
-    "gather_objects",
-    "joined",
+    "check_same_on_all_ranks",
+    "init",
     "parts",
     "rank",
-    "same_everywhere",
     "shard",
-    "sum_",
-    "total",
     "traffic",
     "world_size",
 ]
@@ -63,7 +63,7 @@ _traffic: Counter[str] = Counter()
 
 
 @contextmanager
-def joined() -> Iterator[None]:
+def init() -> Iterator[None]:
     """Take part in the job that torchrun started, if it did; leave when all others are done.
 
     A process that dies, or stops with an error, makes all others stop: within a minute, with a
@@ -127,7 +127,7 @@ def shard(n: int) -> slice:
     return parts(n)[rank()]
 
 
-def sum_(tensor: Tensor, kind: str = "sum") -> Tensor:
+def all_reduce(tensor: Tensor, kind: str = "all_reduce") -> Tensor:
     """The sum over all processes, in place: the same bits in each of them, exact for integers."""
     if _job is None:
         return tensor
@@ -151,7 +151,7 @@ def broadcast(tensor: Tensor) -> Tensor:
     return tensor
 
 
-def gather(tensor: Tensor, kind: str = "gather") -> list[Tensor]:
+def all_gather(tensor: Tensor, kind: str = "all_gather") -> list[Tensor]:
     """Everyone's tensor, in order of rank; the first dimension may differ, and may be 0.
 
     Shorter ones are filled up on the way: each process sends as much as the longest.
@@ -160,7 +160,7 @@ def gather(tensor: Tensor, kind: str = "gather") -> list[Tensor]:
         return [tensor]
     lengths = torch.zeros(_job.size, dtype=torch.int64)
     lengths[_job.rank] = len(tensor)
-    longest = int(sum_(lengths, "notes").max())
+    longest = int(all_reduce(lengths, "notes").max())
     row = tensor.contiguous().flatten().view(torch.uint8)  # bytes: no backend knows every dtype
     each = math.prod(tensor.shape[1:]) * tensor.element_size()
     filled = row.new_zeros(longest * each)
@@ -175,15 +175,15 @@ def gather(tensor: Tensor, kind: str = "gather") -> list[Tensor]:
     ]
 
 
-def gather_objects(what: Any) -> list[Any]:
+def all_gather_objects(what: Any) -> list[Any]:
     """Everyone's value, in order of rank, of anything that JSON can hold."""
     if _job is None:
         return [what]
     text = torch.frombuffer(bytearray(json.dumps(what).encode()), dtype=torch.uint8)
-    return [json.loads(bytes(found.numpy())) for found in gather(text, "notes")]
+    return [json.loads(bytes(found.numpy())) for found in all_gather(text, "notes")]
 
 
-def exchange(tensor: Tensor, columns: Sequence[slice]) -> Tensor:
+def all_to_all(tensor: Tensor, columns: Sequence[slice]) -> Tensor:
     """From some rows of all columns to all rows of some columns.
 
     Each process has rows (n_r, C, ...), of which columns[q] go to process q; what comes back is
@@ -191,23 +191,23 @@ def exchange(tensor: Tensor, columns: Sequence[slice]) -> Tensor:
     """
     if _job is None:
         return tensor[:, columns[0]]
-    lengths = [int(n) for n in gather_objects(len(tensor))]
+    lengths = [int(n) for n in all_gather_objects(len(tensor))]
     own = columns[_job.rank]
     shape = (own.stop - own.start, *tensor.shape[2:])
     each = math.prod(shape) * tensor.element_size()
     pieces = [tensor[:, part].flatten().view(torch.uint8) for part in columns]
     sent = _movable(torch.cat(pieces))
     received = sent.new_empty(sum(lengths) * each)
-    with _collective("exchange", sent.nbytes - pieces[_job.rank].nbytes):
+    with _collective("all_to_all", sent.nbytes - pieces[_job.rank].nbytes):
         dist.all_to_all_single(
             received, sent, [n * each for n in lengths], [len(piece) for piece in pieces]
         )
     return received.to(tensor.device).view(tensor.dtype).view(sum(lengths), *shape)
 
 
-def same_everywhere(what: Any, name: str) -> None:
+def check_same_on_all_ranks(what: Any, name: str) -> None:
     """Raise where processes disagree on a value that must be equal in all of them."""
-    found = gather_objects(what)
+    found = all_gather_objects(what)
     others = [i for i, value in enumerate(found) if value != found[0]]
     if others:
         raise ValueError(
@@ -216,9 +216,9 @@ def same_everywhere(what: Any, name: str) -> None:
         )
 
 
-def total(value: int) -> int:
+def all_reduce_int(value: int) -> int:
     """The sum of everyone's whole number."""
-    return int(sum_(torch.tensor([value]), "notes"))
+    return int(all_reduce(torch.tensor([value]), "notes"))
 
 
 def traffic() -> dict[str, int]:
@@ -247,7 +247,7 @@ def _movable(tensor: Tensor) -> Tensor:
 
 
 def _meet() -> None:
-    sum_(torch.zeros(1), "notes")
+    all_reduce(torch.zeros(1), "notes")
 
 
 @contextmanager

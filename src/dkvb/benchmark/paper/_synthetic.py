@@ -74,6 +74,6 @@ class Mixture:
                 file[a : a + CHUNK] = self.rows(a, min(a + CHUNK, self.n_rows))
             file.flush()
             note.write_text(wanted)  # last: a file without it is not finished
-        process_group.total(0)  # all wait until it is there
+        process_group.all_reduce_int(0)  # all wait until it is there
         # Copy on write: torch knows no read-only tensors, and nothing may change the file.
         return np.lib.format.open_memmap(path, mode="c")

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from dkvb.kernels.counts import COLUMNS, Bounded
+from dkvb.kernels.counts import CLASS_STRIDE, Bounded
 from dkvb.rules.counts import posterior
 from dkvb.rules.counts.state import CountState
 
@@ -80,7 +80,7 @@ def _entries(
         entry = torch.arange(int(first[-1]), device=cells.device)
         entry += torch.repeat_interleave(low - first[:-1], length)
         lengths.append(length.cpu())
-        columns.append(rank[(found.places[entry] % COLUMNS).cpu()])
+        columns.append(rank[(found.places[entry] % CLASS_STRIDE).cpu()])
         counts.append(found.counts[entry].cpu())
     bounds = pad(torch.cat(lengths).cumsum(0), (1, 0))
     return Counts(narrow(bounds), narrow(torch.cat(columns)), narrow(torch.cat(counts)), likelihood)

@@ -1,7 +1,7 @@
 """Sorted lists of counts: two joined into one, sums over what rows find in them, hashes of rows.
 
 A list is (places (E,) int64 ascending and distinct, counts (E,) int32), where a place is
-pair · COLUMNS + class.
+pair · CLASS_STRIDE + class.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from dkvb.kernels import choose
-from dkvb.kernels.counts.places import COLUMNS
+from dkvb.kernels.counts.places import CLASS_STRIDE
 
-__all__ = ["COLUMNS", "Bounded", "hash_codes", "join", "pool", "pool_logs"]
+__all__ = ["CLASS_STRIDE", "Bounded", "hash_codes", "join", "pool", "pool_logs"]
 
 
 class Bounded(NamedTuple):

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dkvb._support.hashing import scalar_bits
 from dkvb.kernels._numba import compiled, run, take
-from dkvb.kernels.counts.places import COLUMNS
+from dkvb.kernels.counts.places import CLASS_STRIDE
 
 if TYPE_CHECKING:
     from dkvb.kernels.counts import Bounded
@@ -85,7 +85,7 @@ def _pool(
         for i in range(task * ROWS, min(task * ROWS + ROWS, n)):
             for c in range(n_codebooks):
                 for entry in range(bounds[pairs[i, c]], bounds[pairs[i, c] + 1]):
-                    out[i, places[entry] & (COLUMNS - 1)] += counts[entry]
+                    out[i, places[entry] & (CLASS_STRIDE - 1)] += counts[entry]
         task = take(state)
 
 
@@ -134,12 +134,12 @@ def _pool_logs(
             for c in range(n_codebooks):
                 inside[:] = constant
                 for entry in range(bounds[pairs[i, c]], bounds[pairs[i, c] + 1]):
-                    y = places[entry] & (COLUMNS - 1)
+                    y = places[entry] & (CLASS_STRIDE - 1)
                     inside[y] += weights[0, y] * counts[entry]
                 for cut in range(n_cuts):
                     cell = regions[i, cut * n_codebooks + c]
                     for entry in range(regional_bounds[cell], regional_bounds[cell + 1]):
-                        y = regional_places[entry] & (COLUMNS - 1)
+                        y = regional_places[entry] & (CLASS_STRIDE - 1)
                         inside[y] += weights[1 + cut, y] * shares[cell] * regional_counts[entry]
                 product *= inside
                 # One logarithm for a few factors: more could leave the range of float64.

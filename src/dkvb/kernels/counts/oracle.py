@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from dkvb._support.hashing import bits
-from dkvb.kernels.counts.places import COLUMNS
+from dkvb.kernels.counts.places import CLASS_STRIDE
 
 if TYPE_CHECKING:
     from dkvb.kernels.counts import Bounded
@@ -35,7 +35,7 @@ def pool(found: Bounded, pairs: Tensor, n_columns: int) -> Tensor:
     out = torch.zeros(n * n_columns, dtype=torch.int64, device=pairs.device)
     for first, part in _chunks(pairs.flatten(), n_columns):
         reader, entry = _entries(found, part)
-        place = (first + reader) // C * n_columns + found.places[entry] % COLUMNS
+        place = (first + reader) // C * n_columns + found.places[entry] % CLASS_STRIDE
         out.index_add_(0, place, found.counts[entry].long())
     return out.view(n, n_columns)
 
@@ -55,12 +55,12 @@ def pool_logs(
     for first, part in _chunks(pairs, C * Y):
         inside = constant.repeat(part.numel())  # (r · C · Y,)
         reader, entry = _entries(own, part.flatten())
-        column = own.places[entry] % COLUMNS
+        column = own.places[entry] % CLASS_STRIDE
         inside.index_add_(0, reader * Y + column, weights[0, column] * own.counts[entry])
         for cut in range(len(weights) - 1):
             cells = regions[first : first + len(part), cut * C : (cut + 1) * C].flatten()
             reader, entry = _entries(regional, cells)
-            column = regional.places[entry] % COLUMNS
+            column = regional.places[entry] % CLASS_STRIDE
             worth = weights[1 + cut, column] * shares[cells[reader]] * regional.counts[entry]
             inside.index_add_(0, reader * Y + column, worth)
         out.append(inside.view(-1, C, Y).log().sum(dim=1))

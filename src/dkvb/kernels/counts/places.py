@@ -1,3 +1,3 @@
-"""Where counts stand in a list: pair · COLUMNS + class."""
+"""Where counts stand in a list: pair · CLASS_STRIDE + class."""
 
-COLUMNS = 1 << 20  # of classes that a place has room for
+CLASS_STRIDE = 1 << 20  # of classes that a place has room for

@@ -69,7 +69,7 @@ def descend(
         BOOKS=books,
         BATCH=max(16, triton.next_power_of_2(batch_size)),
         ROWS=min(64, max(16, triton.next_power_of_2(batch_size))),
-        COLUMNS=min(64, width),
+        CLASS_STRIDE=min(64, width),
         ONE_ROW=programs >= min(batch_size, n) and books >= C and not deterministic,
         DETERMINISTIC=deterministic,
         STRIDE=BARRIER_STRIDE,
@@ -132,7 +132,7 @@ def _descend(
     BOOKS: tl.constexpr,
     BATCH: tl.constexpr,
     ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
+    CLASS_STRIDE: tl.constexpr,
     ONE_ROW: tl.constexpr,
     DETERMINISTIC: tl.constexpr,
     STRIDE: tl.constexpr,
@@ -180,7 +180,7 @@ def _descend(
             if DETERMINISTIC:
                 _add_in_order(
                     values, codes, orders + start, gradients, worker, size, C, K,
-                    PROGRAMS, WIDTH, LINE, BATCH, ROWS, COLUMNS,
+                    PROGRAMS, WIDTH, LINE, BATCH, ROWS, CLASS_STRIDE,
                 )  # fmt: skip
             else:
                 for r in range(worker, size, PROGRAMS):
@@ -227,7 +227,7 @@ def _add_in_order(
     LINE: tl.constexpr,
     BATCH: tl.constexpr,
     ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
+    CLASS_STRIDE: tl.constexpr,
 ) -> Any:
     """Codebook by codebook, the first row of each pair adds the sum of all rows of that pair."""
     other = tl.arange(0, BATCH)
@@ -242,14 +242,14 @@ def _add_in_order(
             earlier = tl.sum((same & (other[None, :] < r[:, None])).to(tl.int32), axis=1)
             leads = (earlier == 0) & (r < size)
             place = (c * K + own).to(tl.int64) * LINE
-            for left in range(0, WIDTH, COLUMNS):
-                column = left + tl.arange(0, COLUMNS)
+            for left in range(0, WIDTH, CLASS_STRIDE):
+                column = left + tl.arange(0, CLASS_STRIDE)
                 steps = tl.load(
                     gradients + other[:, None] * WIDTH + column[None, :],
                     mask=(other < size)[:, None],
                     other=0.0,
                     cache_modifier=".cg",
-                )  # (BATCH, COLUMNS)
+                )  # (BATCH, CLASS_STRIDE)
                 at = values + place[:, None] + column[None, :]
                 kept = leads[:, None] & (column < LINE)[None, :]
                 old = tl.load(at, mask=kept, other=0.0, cache_modifier=".cg")

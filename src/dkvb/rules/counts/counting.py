@@ -1,7 +1,7 @@
 """From codes and labels to sorted lists of counts: of one process's rows, and of all processes'.
 
 A list is (places (E,) int64 ascending and distinct, counts (E,) int32), where a place is
-pair · COLUMNS + class; see `dkvb.kernels.counts`.
+pair · CLASS_STRIDE + class; see `dkvb.kernels.counts`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dkvb._support import process_group
 from dkvb.bottleneck.values import flat_codes
 from dkvb.kernels import counts as tally
 from dkvb.kernels import kmeans as accumulate
-from dkvb.kernels.counts import COLUMNS
+from dkvb.kernels.counts import CLASS_STRIDE
 
 List = tuple[Tensor, Tensor]
 
@@ -35,7 +35,7 @@ def counted(codes: Tensor, columns: Tensor, n_pairs: int, present: Tensor) -> Li
     `present` (P,) are the columns that occur, in ascending order.
     """
     if not table_pays(codes, n_pairs, len(present)):
-        places = flat_codes(codes, n_pairs) * COLUMNS + columns[:, None]
+        places = flat_codes(codes, n_pairs) * CLASS_STRIDE + columns[:, None]
         distinct, counts = torch.unique(places, return_counts=True)
         return distinct, counts.to(torch.int32)
     place = torch.zeros(int(present[-1]) + 1, dtype=torch.int64, device=codes.device)
@@ -56,13 +56,13 @@ def summed(places: Tensor, counts: Tensor, n_codebooks: int, n_pairs: int, Y: in
     Lists are gathered, 12 bytes an entry, or the table of the classes present is summed, 4 bytes
     a cell, whichever sends less (`sends_table`).
     """
-    longest = max(process_group.gather_objects(len(places)))
+    longest = max(process_group.all_gather_objects(len(places)))
     seen = torch.zeros(Y, dtype=torch.int64, device=places.device)
-    seen[places % COLUMNS] = 1
-    present = torch.nonzero(process_group.sum_(seen, "notes"))[:, 0]  # (P,)
+    seen[places % CLASS_STRIDE] = 1
+    present = torch.nonzero(process_group.all_reduce(seen, "notes"))[:, 0]  # (P,)
     if sends_table(longest, n_codebooks * n_pairs * len(present)):
         return _summed_tables(places, counts, n_codebooks, n_pairs, present)
-    lists = zip(process_group.gather(places), process_group.gather(counts), strict=True)
+    lists = zip(process_group.all_gather(places), process_group.all_gather(counts), strict=True)
     total = next(lists)
     for other in lists:
         total = tally.join(total, other)
@@ -81,14 +81,16 @@ def _summed_tables(
 ) -> List:
     P, found = len(present), []
     for books in _groups(n_codebooks, n_pairs * P):
-        ends = torch.tensor([books.start, books.stop], device=places.device) * n_pairs * COLUMNS
+        ends = (
+            torch.tensor([books.start, books.stop], device=places.device) * n_pairs * CLASS_STRIDE
+        )
         first, last = torch.searchsorted(places, ends).tolist()
-        pair, column = places[first:last] // COLUMNS, places[first:last] % COLUMNS
+        pair, column = places[first:last] // CLASS_STRIDE, places[first:last] % CLASS_STRIDE
         cells = (books.stop - books.start) * n_pairs * P
         table = torch.zeros(cells, dtype=torch.int32, device=places.device)
         at = (pair - books.start * n_pairs) * P + torch.searchsorted(present, column)
         table[at] = counts[first:last]
-        table = process_group.sum_(table).view(-1, n_pairs, P)
+        table = process_group.all_reduce(table).view(-1, n_pairs, P)
         found.append(_listed(table, books.start, present))
     return torch.cat([places for places, _ in found]), torch.cat([counts for _, counts in found])
 
@@ -98,7 +100,7 @@ def _listed(table: Tensor, first_book: int, present: Tensor) -> List:
     _, K, P = table.shape
     cell = torch.nonzero(table.view(-1))[:, 0]
     pair = torch.div(cell, P, rounding_mode="floor")
-    places = (pair + first_book * K) * COLUMNS + present[cell - pair * P]
+    places = (pair + first_book * K) * CLASS_STRIDE + present[cell - pair * P]
     return places, table.view(-1)[cell]
 
 

@@ -28,7 +28,7 @@ from torch import Tensor
 
 from dkvb.bottleneck.values import flat_codes
 from dkvb.kernels import counts as tally
-from dkvb.kernels.counts import COLUMNS
+from dkvb.kernels.counts import CLASS_STRIDE
 from dkvb.rules.counts import state as counts
 from dkvb.rules.counts.kept import code_hash
 from dkvb.rules.counts.state import CountState
@@ -86,10 +86,10 @@ def leave_one_out(
     weights, constant = _weights(replace(state, per_class=state.per_class - 1), smoothing)
     likelihood = constant[columns, None].repeat(1, state.n_codebooks)  # (s, C) of the own class
     pairs, regions = _cells(state, codes)
-    found = counts.at(state, pairs * COLUMNS + columns[:, None]) - 1
+    found = counts.at(state, pairs * CLASS_STRIDE + columns[:, None]) - 1
     likelihood += weights[0, columns, None] * found
     if state.regions is not None and state.regional is not None:
-        found = counts.at(state.regional, regions * COLUMNS + columns[:, None]) - 1
+        found = counts.at(state.regional, regions * CLASS_STRIDE + columns[:, None]) - 1
         found = (state.regions.shares[regions] * found).unflatten(1, (-1, state.n_codebooks))
         likelihood += (weights[1:, columns].T[:, :, None] * found).sum(dim=1)
     scores[row, columns] = likelihood.log().sum(dim=1)
@@ -203,7 +203,7 @@ def _bounded(table: NDArray[np.int64]) -> tally.Bounded:
     table = table.reshape(-1, table.shape[2])
     pair, column = np.nonzero(table)
     bounds = np.searchsorted(pair, np.arange(len(table) + 1))
-    found = pair * COLUMNS + column, table[pair, column].astype(np.int32), bounds
+    found = pair * CLASS_STRIDE + column, table[pair, column].astype(np.int32), bounds
     return tally.Bounded(*map(torch.from_numpy, found))
 
 

@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dkvb.kernels import counts as tally
-from dkvb.kernels.counts import COLUMNS
+from dkvb.kernels.counts import CLASS_STRIDE
 
 GROWTH = 4  # a list is merged into the one before it unless that one is this many times longer
 
 
 @dataclass(frozen=True, eq=False)
 class Tally:
-    """A sorted list of places (pair · COLUMNS + class) and the counts there."""
+    """A sorted list of places (pair · CLASS_STRIDE + class) and the counts there."""
 
     places: Tensor  # (E,) int64, ascending, distinct
     counts: Tensor  # (E,) int32
@@ -72,7 +72,7 @@ def at(lists: Sequence[Tally], places: Tensor) -> Tensor:
 
 def of_books(lists: Sequence[Tally], books: Sequence[int], n_pairs: int) -> Tally:
     """The sum at the pairs of some codebooks, ascending, renumbered from 0."""
-    size, parts = n_pairs * COLUMNS, []
+    size, parts = n_pairs * CLASS_STRIDE, []
     for one in lists:
         found = []
         for number, book in enumerate(books):
@@ -92,9 +92,11 @@ def of_pairs(lists: Sequence[Tally], pairs: NDArray[np.int64], n_columns: int) -
     dense = np.zeros(len(pairs) * n_columns, dtype=np.int64)
     for one in lists:
         places, counts = one.places.cpu().numpy(), one.counts.cpu().numpy()
-        low = np.searchsorted(places, pairs * COLUMNS)
-        length = np.searchsorted(places, (pairs + 1) * COLUMNS) - low
+        low = np.searchsorted(places, pairs * CLASS_STRIDE)
+        length = np.searchsorted(places, (pairs + 1) * CLASS_STRIDE) - low
         reader = np.repeat(np.arange(len(pairs)), length)  # (e,) which of the pairs
         entry = np.arange(len(reader)) + (low - np.cumsum(length) + length)[reader]
-        dense[reader * n_columns + places[entry] % COLUMNS] += counts[entry]  # distinct in one list
+        dense[reader * n_columns + places[entry] % CLASS_STRIDE] += counts[
+            entry
+        ]  # distinct in one list
     return dense.reshape(len(pairs), n_columns)

@@ -25,7 +25,7 @@ from dkvb._support import process_group
 from dkvb.bottleneck.key_clusters import Regions
 from dkvb.bottleneck.values import flat_codes
 from dkvb.kernels import counts as tally
-from dkvb.kernels.counts import COLUMNS
+from dkvb.kernels.counts import CLASS_STRIDE
 from dkvb.rules.counts import counting
 from dkvb.rules.counts import sparse as tallies
 from dkvb.rules.counts.kept import code_hash, left_after
@@ -65,7 +65,7 @@ class CountState:
     def bounded(self) -> tally.Bounded:
         """`whole`, and where the entries of each pair begin in it."""
         pair = torch.arange(self.n_codebooks * self.n_pairs + 1, device=self.device)
-        bounds = torch.searchsorted(self.whole.places, pair * COLUMNS)
+        bounds = torch.searchsorted(self.whole.places, pair * CLASS_STRIDE)
         return tally.Bounded(self.whole.places, self.whole.counts, bounds)
 
     @cached_property
@@ -73,7 +73,7 @@ class CountState:
         """How many rows selected each pair (C, K) int64."""
         total = torch.zeros(self.n_codebooks * self.n_pairs, dtype=torch.int64, device=self.device)
         for one in self.tallies:
-            total.index_add_(0, one.places // COLUMNS, one.counts.long())
+            total.index_add_(0, one.places // CLASS_STRIDE, one.counts.long())
         return total.view(self.n_codebooks, self.n_pairs)
 
     def __getstate__(self) -> dict[str, object]:
@@ -118,12 +118,12 @@ def start(
 def with_regions(state: CountState, regions: Regions) -> CountState:
     """The same state, what was counted being counted by regions as well."""
     C, K, R, G = state.n_codebooks, state.n_pairs, regions.n_cuts, regions.n_regions
-    pair, column = state.whole.places // COLUMNS, state.whole.places % COLUMNS
+    pair, column = state.whole.places // CLASS_STRIDE, state.whole.places % CLASS_STRIDE
     of_key = regions.of_key.view(R, C * K)
     first = torch.arange(R, device=state.device)[:, None] * C * G
     region = first + pair // K * G + of_key[:, pair].long()  # (R, E)
     counts = state.whole.counts.expand(R, -1)
-    found = in_order((region * COLUMNS + column).flatten(), counts.flatten())
+    found = in_order((region * CLASS_STRIDE + column).flatten(), counts.flatten())
     regional = grow(start(R * C, G, state.device), len(state.per_class))
     regional = replace(regional, tallies=(found,), per_class=state.per_class, keeps=False)
     return replace(state, regions=regions, regional=regional)
@@ -138,9 +138,9 @@ def grow(state: CountState, n_columns: int) -> CountState:
 
 def more_pairs(state: CountState, n_pairs: int, regions: Regions | None = None) -> CountState:
     """The same state with room for more pairs a codebook; those there keep their numbers."""
-    pair, column = state.whole.places // COLUMNS, state.whole.places % COLUMNS
+    pair, column = state.whole.places // CLASS_STRIDE, state.whole.places % CLASS_STRIDE
     pair = pair // state.n_pairs * n_pairs + pair % state.n_pairs
-    whole = Tally(pair * COLUMNS + column, state.whole.counts)
+    whole = Tally(pair * CLASS_STRIDE + column, state.whole.counts)
     state = replace(state, n_pairs=n_pairs, smoothed_pairs=n_pairs, tallies=(whole,))
     return state if regions is None else with_regions(state, regions)
 
@@ -204,9 +204,11 @@ def update_together(state: CountState, codes: Tensor, columns: Tensor) -> CountS
     return replace(
         state,
         tallies=settled((*_lists(state), whole)),
-        per_class=state.per_class + process_group.sum_(own.per_class),
-        kept_codes=torch.cat([state.kept_codes, *(k.int() for k in process_group.gather(kept))]),
-        kept_columns=torch.cat([state.kept_columns, *process_group.gather(own.kept_columns)]),
+        per_class=state.per_class + process_group.all_reduce(own.per_class),
+        kept_codes=torch.cat(
+            [state.kept_codes, *(k.int() for k in process_group.all_gather(kept))]
+        ),
+        kept_columns=torch.cat([state.kept_columns, *process_group.all_gather(own.kept_columns)]),
         regional=regional,
     )
 
@@ -246,9 +248,9 @@ def move_columns(state: CountState, target: Tensor) -> CountState:
     """Column y becomes target[y]; a negative target drops its counts: how classes are forgotten,
     joined or put in another's order."""
     whole = state.whole
-    column = target[whole.places % COLUMNS]
+    column = target[whole.places % CLASS_STRIDE]
     kept = column >= 0
-    places = whole.places[kept] // COLUMNS * COLUMNS + column[kept]
+    places = whole.places[kept] // CLASS_STRIDE * CLASS_STRIDE + column[kept]
     n_columns = int(target.max()) + 1 if len(target) else 0
     per_class = torch.zeros(max(0, n_columns), dtype=torch.int64, device=state.device)
     per_class.index_add_(0, target[target >= 0], state.per_class[target >= 0])
@@ -269,9 +271,9 @@ def only_pairs(state: CountState, place: Tensor) -> CountState:
     number = torch.arange(new, device=place.device).expand(C, -1)
     lookup = torch.full((C, state.n_pairs), new, device=place.device)
     lookup.scatter_reduce_(1, place, number, "amin")  # a pair that is there twice is read first
-    pair = state.whole.places // COLUMNS
+    pair = state.whole.places // CLASS_STRIDE
     book, code = pair // state.n_pairs, lookup.view(-1)[pair]
-    places = (book * new + code) * COLUMNS + state.whole.places % COLUMNS
+    places = (book * new + code) * CLASS_STRIDE + state.whole.places % CLASS_STRIDE
     read = code < new
     return replace(
         state,

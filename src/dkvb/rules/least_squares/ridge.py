@@ -151,7 +151,7 @@ def update_together(sums: RidgeSums, batches: Iterable[Batch]) -> RidgeSums:
 
     def of_all(new: Moments, old: Moments) -> Moments:
         own = old.copy() if new is old else new  # the sums given stay as they are
-        return Moments(*(process_group.sum_(getattr(own, f.name)) for f in fields(Moments)))
+        return Moments(*(process_group.all_reduce(getattr(own, f.name)) for f in fields(Moments)))
 
     return RidgeSums(of_all(after.learned, before.learned), of_all(after.held, before.held))
 

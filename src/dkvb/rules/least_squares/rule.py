@@ -273,7 +273,7 @@ class LeastSquaresRule(Rule):
 
         if sign > 0:
             sums = ridge.update_together(state.sums, batches())
-            selected = process_group.sum_(selected)
+            selected = process_group.all_reduce(selected)
         else:
             sums = ridge.update(state.sums, batches(), sign)
         ledger = state.ledger
@@ -309,7 +309,7 @@ class LeastSquaresRule(Rule):
 
 
 def _everyones(own: Ledger) -> Ledger:
-    return Ledger(*(torch.cat(process_group.gather(part)) for part in vars(own).values()))
+    return Ledger(*(torch.cat(process_group.all_gather(part)) for part in vars(own).values()))
 
 
 def _of_rows(state: State) -> State:

@@ -132,7 +132,7 @@ def _descend_in_steps(
     codes = codes.int()  # torch cannot index uint16 on every device
     for epoch, order in enumerate(orders, start=first_epoch):
         for batch, rows in enumerate(order.split(batch_size)):
-            sums = process_group.sum_(pool(values, codes[rows]))  # (B, Y)
+            sums = process_group.all_reduce(pool(values, codes[rows]))  # (B, Y)
             change = step(sums, y[rows], n_codebooks, lr, smoothing)
             push(values, codes[rows], change, seed=(epoch << 32) + batch)
 
@@ -144,7 +144,7 @@ def scores(state: SgdState, codes: Tensor) -> Tensor:
         return mean_of_fetched(columns, codes)[:, : state.n_classes]
     n_codebooks, width = total_codebooks(columns.shape[0]), columns.shape[2]
     parts = [
-        process_group.sum_(pool(columns, part)) / n_codebooks
+        process_group.all_reduce(pool(columns, part)) / n_codebooks
         for part in codes.int().split(max(1, SCORES_AT_ONCE // max(1, width)))
     ]
     every = torch.cat(parts) if parts else torch.zeros((0, width), device=columns.device)
@@ -153,4 +153,4 @@ def scores(state: SgdState, codes: Tensor) -> Tensor:
 
 def total_codebooks(own: int) -> int:
     """How many codebooks all processes have together."""
-    return process_group.total(own)
+    return process_group.all_reduce_int(own)
