@@ -18,7 +18,8 @@ EPOCHS, BATCH = 3, 50
 
 PROGRAM = f"""
 from dkvb import BottleneckClassifier, fit_keys
-from dkvb._support.process_group import all_gather, all_gather_objects, all_to_all, parts, shard, traffic
+from dkvb._support.process_group import all_gather, all_gather_objects, all_to_all
+from dkvb._support.process_group import parts, shard, traffic
 from dkvb.rules.counts import counting
 from dkvb.rules.counts import state as counts
 
