@@ -137,7 +137,7 @@ def test_left_out_rows_are_scored_as_if_never_learned(pooling, prior):
     clf = model(pooling=pooling, prior=prior).fit(X, y)
     rule = clf._memory.rule
     how = {"smoothing": clf.smoothing, "prior": prior, "pooling": pooling}
-    scores, columns = posterior.leave_one_out(rule.state, most=10, **how)
+    scores, columns, _ = posterior.leave_one_out(rule.state, most=10, **how)
     codes = clf.prepare(X).nearest.int()
     kept = [i for i in range(300) if any((codes[i] == row).all() for row in rule.state.kept_codes)]
     assert 3 < len(kept) < 60

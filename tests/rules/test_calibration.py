@@ -49,3 +49,19 @@ def test_classes_without_a_chance_and_the_order_of_columns():
     assert fit_temperature(wider, columns, 1.0) == pytest.approx(plain, rel=1e-6)
     turned = scores.flip(1), 4 - columns
     assert fit_temperature(*turned, 1.0) == plain
+
+
+def test_weights_are_repeated_rows(rng):
+    scores, columns = drawn(2.0)
+    scores, columns = scores[:50], columns[:50]
+    times = torch.from_numpy(rng.integers(1, 4, size=50))
+    repeated = scores.repeat_interleave(times, 0), columns.repeat_interleave(times)
+    weighted = fit_temperature(scores, columns, 1.0, times.double())
+    assert weighted == pytest.approx(fit_temperature(*repeated, 1.0), rel=1e-6)
+
+
+def test_the_order_of_rows_changes_no_bit(rng):
+    scores, columns = drawn(2.0)
+    turned = torch.from_numpy(rng.permutation(len(scores)))
+    plain = fit_temperature(scores, columns, 1.0)
+    assert fit_temperature(scores[turned], columns[turned], 1.0) == plain

@@ -1,5 +1,7 @@
 """Scores from counts: by hand, from one list or several, with and without regions."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -106,8 +108,8 @@ def test_a_left_out_row_was_never_seen(prior, regions):
     codes, y = problem(400)
     state = learned(codes, y, regions)
     how = {"smoothing": 0.1, "prior": "empirical" if prior == "empirical" else "uniform"}
-    scores, columns = posterior.leave_one_out(state, most=100, **how)
-    kept, same = posterior._kept_rows(state, 100)
+    scores, columns, _ = posterior.leave_one_out(state, most=100, **how)
+    kept, same, _ = posterior._kept_rows(state, 100)
     assert len(kept) > 3
     assert torch.equal(columns, same)
     for row, code, column in zip(scores, kept, columns, strict=True):
@@ -165,3 +167,38 @@ def test_regions_hold_keys_that_lie_together():
         assert len(set(cut[:5].tolist())) == 5
     one = find_regions(torch.zeros(2, 1, 3))
     assert one.of_key.eq(0).all()
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, Y - 1)), min_size=1, max_size=60),
+    st.integers(1, 20),
+    st.randoms(use_true_random=False),
+)
+def test_which_rows_calibrate_depends_on_content_alone(drawn, most, random):
+    """Few distinct rows, repeated; classes in another order have other columns."""
+    target = list(range(Y))
+    shuffled = list(drawn)
+    random.shuffle(shuffled)
+    random.shuffle(target)
+    found = []
+    for rows, column_of in ((drawn, range(Y)), (shuffled, target)):
+        codes = torch.tensor([[code] * C for code, _ in rows], dtype=torch.int32)
+        columns = torch.tensor([column_of[label] for _, label in rows])
+        state = learned(codes, columns, None)
+        state = replace(state, kept_codes=codes, kept_columns=columns)  # as if all were kept
+        kept, column, weight = posterior._kept_rows(state, most)
+        assert len(kept) <= most
+        label = [list(column_of).index(y) for y in column.tolist()]
+        found.append(sorted(zip(kept[:, 0].tolist(), label, weight.tolist(), strict=True)))
+    assert found[0] == found[1]
+
+
+def test_classes_keep_their_proportions_at_the_cut(rng):
+    codes = torch.from_numpy(rng.integers(K, size=(4000, C)).astype(np.int32))
+    columns = torch.arange(4000) % 10 % Y  # 1200, 1200, 800, 800
+    state = replace(learned(codes, columns, None), kept_codes=codes, kept_columns=columns)
+    _, column, weight = posterior._kept_rows(state, 100)
+    assert 96 <= len(column) <= 100
+    assert np.bincount(column, minlength=Y) == pytest.approx([30, 30, 20, 20], abs=2)
+    stand_for = torch.zeros(Y, dtype=torch.float64).index_add(0, column, weight)
+    assert stand_for.tolist() == pytest.approx([1200, 1200, 800, 800])

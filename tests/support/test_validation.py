@@ -99,6 +99,8 @@ def test_rows_become_float32(tmp_path):
         found = validation.as_float32(X)
         assert found.dtype == torch.float32
         assert torch.equal(found, torch.arange(6.0).reshape(3, 2))
+    last = validation.as_float32(whole.astype(np.float32)[2:3][::-1])  # a negative stride
+    assert last.tolist() == [[4.0, 5.0]]
     learned = torch.ones(2, 2, requires_grad=True)
     assert not validation.as_float32(learned).requires_grad
 

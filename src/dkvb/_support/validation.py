@@ -123,8 +123,10 @@ def as_float32(X: Any, name: str = "X", first_row: int = 0) -> Tensor:
     else:
         with np.errstate(over="ignore"):  # the check below says better what is wrong
             array = np.ascontiguousarray(X, dtype=np.float32)
-        # Copied where read-only (memory maps): torch tensors cannot be marked read-only.
-        tensor = torch.from_numpy(array if array.flags.writeable else array.copy())
+        # Copied where read-only (memory maps): torch tensors cannot be marked read-only. A single
+        # row, reversed, counts as contiguous, but torch knows no negative strides.
+        usable = array.flags.writeable and min(array.strides, default=0) >= 0
+        tensor = torch.from_numpy(array if usable else array.copy())
     finite = torch.isfinite(tensor).all(dim=-1)
     if not bool(finite.all()):
         bad = torch.nonzero(~finite)[:, 0]

@@ -43,7 +43,9 @@ def distance_from_keys(keys: Keys, rows: Any) -> Floats:
 def novelty(keys: Keys, distance: Floats) -> Floats:
     """The share of held-out key-initialisation rows that lie nearer to their keys: (n,)."""
     reference = keys.novelty.double().cpu().numpy()  # (h,) ascending
-    share: Floats = np.searchsorted(reference, distance.astype(np.float32)) / len(reference)
+    # Rounded as the reference is. Where every row is a key, distances leave float32's range.
+    rounded = distance.clip(max=np.finfo(np.float32).max).astype(np.float32)
+    share: Floats = np.searchsorted(reference, rounded) / len(reference)
     return share
 
 

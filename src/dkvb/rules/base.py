@@ -351,10 +351,12 @@ class CountsRule(HardRule):
     def temperature(self) -> float:
         state, how, known = self.state, self._how, self._temperature
         if known is None or known[0] is not state or known[1] != how:
-            scores, columns = posterior.leave_one_out(state, most=CALIBRATION_ROWS, **how)
+            left_out = posterior.leave_one_out(state, most=CALIBRATION_ROWS, **how)
+            scores, columns, weights = left_out
             if how["pooling"] == "posterior":
                 scores = scores.masked_fill(state.per_class == 0, -torch.inf)
-            known = (state, how, fit_temperature(scores, columns, self._usual_temperature))
+            temperature = fit_temperature(scores, columns, self._usual_temperature, weights)
+            known = (state, how, temperature)
             self._temperature = known
         return known[2]
 

@@ -13,10 +13,13 @@ _STEPS = 60
 _GOLDEN = (math.sqrt(5.0) - 1) / 2
 
 
-def fit_temperature(scores: Tensor, columns: Tensor, guess: float) -> float:
+def fit_temperature(
+    scores: Tensor, columns: Tensor, guess: float, weights: Tensor | None = None
+) -> float:
     """The T under which softmax(scores / T) gives rows (n, Y) the likeliest labels (n,).
 
-    A broad prior around `guess` decides where there are no rows, and keeps a few rows that are all
+    `weights` (n,) is how often each row counts. The order of rows and columns changes no bit. A
+    broad prior around `guess` decides where there are no rows, and keeps a few rows that are all
     right from asking for certainty.
 
     >>> fit_temperature(torch.zeros(0, 2), torch.zeros(0, dtype=torch.int64), guess=3.0)
@@ -29,8 +32,10 @@ def fit_temperature(scores: Tensor, columns: Tensor, guess: float) -> float:
 
     def loss(log_t: float) -> float:
         beta = math.exp(-log_t)
-        likelihood = (own * beta - torch.logsumexp(scores * beta, dim=1)).sum()
-        return float(-likelihood) + 0.5 * ((log_t - math.log(guess)) / PRIOR_WIDTH) ** 2
+        terms = own * beta - torch.logsumexp(scores * beta, dim=1)
+        terms = terms if weights is None else weights * terms
+        likelihood = math.fsum(terms.tolist())  # the same whatever the order of rows
+        return -likelihood + 0.5 * ((log_t - math.log(guess)) / PRIOR_WIDTH) ** 2
 
     # By golden section: the loss has one valley.
     low, high = math.log(guess) - _SPAN, math.log(guess) + _SPAN

@@ -26,6 +26,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dkvb._support.hashing import bits
 from dkvb.bottleneck.values import flat_codes
 from dkvb.kernels import counts as tally
 from dkvb.kernels.counts import CLASS_STRIDE
@@ -68,20 +69,29 @@ def contributions(state: CountState, codes: Tensor, *, smoothing: float, prior: 
     return (logs - shift) / scale + _log_prior(state, prior) / state.n_codebooks
 
 
+class LeftOut(NamedTuple):
+    """Rows scored by models that never saw them."""
+
+    scores: Tensor  # (s, Y) float64
+    columns: Tensor  # (s,) their labels
+    weights: Tensor  # (s,) float64, how many kept rows each stands for
+
+
 def leave_one_out(
     state: CountState, *, most: int, smoothing: float, prior: str, pooling: str = "posterior"
-) -> tuple[Tensor, Tensor]:
-    """Scores (s, Y) of at most so many kept rows, each by a model that never saw that row (but for
-    the footing), and their labels (s,): exact, since a row's own counts can be taken away.
+) -> LeftOut:
+    """At most `most` of the distinct kept rows, each scored by a model that never saw that row (but
+    for the class balancing): exact, since a row's own counts can be taken away.
 
-    Rows whose class has no other row say nothing and are left out.
+    Rows whose class has no other row say nothing and are left out. Which rows are taken depends on
+    what was learned alone, not on the order of rows or classes.
     """
-    codes, columns = _kept_rows(state, most)
+    codes, columns, times = _kept_rows(state, most)
     row = torch.arange(len(codes), device=codes.device)
     if pooling == "votes":
         scores = counts.votes(state, codes)
         scores[row, columns] -= 1.0
-        return scores, columns
+        return LeftOut(scores, columns, times)
     scores = _summed_logs(state, codes, smoothing)
     weights, constant = _weights(replace(state, per_class=state.per_class - 1), smoothing)
     likelihood = constant[columns, None].repeat(1, state.n_codebooks)  # (s, C) of the own class
@@ -97,7 +107,7 @@ def leave_one_out(
     if prior == "empirical":
         rows = state.per_class.double()[columns]
         scores[row, columns] += torch.log((rows - 1) / rows)
-    return scores, columns
+    return LeftOut(scores, columns, times)
 
 
 def footing(state: CountState, smoothing: float, prior: str) -> Footing:
@@ -194,7 +204,7 @@ def _excerpt(
         shares = state.regions.shares.cpu().numpy()[regions.cpu().numpy() + first].ravel()
     n, C, _ = own.shape
     pairs = torch.arange(n * C).view(n, C)
-    cells = torch.arange(n * regional.shape[1]).view(n, -1)
+    cells = torch.arange(n * regional.shape[1]).view(n, regional.shape[1])
     return (_bounded(own), _bounded(regional)), (pairs, cells), torch.from_numpy(shares)
 
 
@@ -223,12 +233,40 @@ def _weights(state: CountState, smoothing: float) -> tuple[Tensor, Tensor]:
     return torch.stack(weights), factor / K
 
 
-def _kept_rows(state: CountState, most: int) -> tuple[Tensor, Tensor]:
-    """At most so many of the kept rows whose class has another row: codes (s, C), labels (s,)."""
+def _kept_rows(state: CountState, most: int) -> tuple[Tensor, Tensor, Tensor]:
+    """At most `most` distinct kept rows whose class has another row: codes (s, C), labels (s,), and
+    how many kept rows each stands for (s,) float64.
+
+    Every class gives the same share of its distinct rows, and its rows together stand for all that
+    are kept of it. Column numbers follow the order in which classes appeared, so they decide
+    nothing: rows are ordered by the hash of their codes, classes by a hash of all their kept rows.
+    """
     codes, columns = state.kept_codes, state.kept_columns
     others = state.per_class[columns] > 1
     codes, columns = codes[others], columns[others]
-    # The first by hash, ties by label: the same rows whatever the order they came in.
-    order = torch.argsort(columns, stable=True)
-    order = order[torch.argsort(code_hash(codes[order]), stable=True)][:most]
-    return codes[order], columns[order]
+    pairs = torch.stack([columns, code_hash(codes)], dim=1)
+    distinct, group, times = torch.unique(pairs, dim=0, return_inverse=True, return_counts=True)
+    example = torch.empty_like(times)
+    example[group] = torch.arange(len(pairs), device=pairs.device)  # any: their codes are equal
+    column, weight = distinct[:, 0], times.double()
+    if len(distinct) > most:
+        chosen = _evenly(distinct, times, most)
+        kept = torch.zeros(len(state.per_class), dtype=torch.float64, device=codes.device)
+        kept = kept.index_add(0, column, weight)  # (Y,)
+        taken = torch.zeros_like(kept).index_add(0, column[chosen], weight[chosen])
+        weight = weight * (kept / taken)[column]
+        example, column, weight = example[chosen], column[chosen], weight[chosen]
+    return codes[example], column, weight
+
+
+def _evenly(distinct: Tensor, times: Tensor, most: int) -> Tensor:
+    """Which (d,) bool of the distinct rows (column, hash) (d, 2), in ascending order, to take: at
+    most `most`, of each class the same share up to one row."""
+    column, row_hash = distinct.T
+    size = torch.bincount(column)  # (Y,)
+    rank = torch.arange(len(column), device=column.device) - (size.cumsum(0) - size)[column]
+    content = torch.zeros_like(size).index_add(0, column, row_hash * times)  # wraps
+    offset = (bits(4, content, 0, 0) >> 10).double() / (1 << 53)  # (Y,) in [0, 1)
+    place = (rank + offset[column]) / size[column]  # (d,), spread evenly over [0, 1) in each class
+    # Classes with the same kept rows tie; those at the cut are left out together.
+    return place < place.sort().values[most]

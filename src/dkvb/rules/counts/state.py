@@ -317,7 +317,7 @@ def read(state: CountState, codes: Tensor) -> NDArray[np.int64]:
     first = np.arange(state.n_codebooks) * state.n_pairs
     pairs = (codes.cpu().numpy().astype(np.int64) + first).ravel()  # (n·C,)
     found = tallies.of_pairs(_lists(state), pairs, len(state.per_class))
-    return found.reshape(*codes.shape, -1)
+    return found.reshape(*codes.shape, len(state.per_class))  # −1 fails where there are no rows
 
 
 def votes(state: CountState, codes: Tensor) -> Tensor:
