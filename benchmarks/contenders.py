@@ -100,6 +100,7 @@ class Ours:
         size = self.problem.size
         fit_keys(
             self.key_rows,
+            preset="paper",
             n_codebooks=size.n_codebooks,
             n_pairs=size.n_pairs,
             key_dim=size.key_dim,

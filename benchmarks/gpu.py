@@ -160,6 +160,7 @@ def _keys(bench: Bench, x: Tensor) -> Keys:
     def fit(epochs: int) -> Keys:
         return fit_keys(
             x,
+            preset="paper",
             n_codebooks=s.n_codebooks,
             n_pairs=s.n_pairs,
             key_dim=s.key_dim,

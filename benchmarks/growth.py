@@ -45,7 +45,12 @@ def _fit(size: Size) -> Callable[[], Any]:
     # A multiple of the rows that pairs need, so that pairs can be doubled and rows stay.
     x = embeddings(5 * size.rows, size.width)
     return lambda: fit_keys(
-        x, n_codebooks=size.n_codebooks, n_pairs=size.n_pairs, key_dim=size.key_dim, epochs=4
+        x,
+        preset="paper",
+        n_codebooks=size.n_codebooks,
+        n_pairs=size.n_pairs,
+        key_dim=size.key_dim,
+        epochs=4,
     )
 
 

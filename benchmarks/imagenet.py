@@ -125,7 +125,8 @@ def _measure(bench: Bench, s: Settings, folder: Path) -> None:
         key_rows = key_rows.to(s.device)
     y = torch.from_numpy(train.labels()).to(s.device)
 
-    how = {"n_codebooks": s.n_codebooks, "n_pairs": s.n_pairs, "key_dim": s.key_dim}
+    how: dict[str, Any] = {"preset": "paper", "n_codebooks": s.n_codebooks}
+    how |= {"n_pairs": s.n_pairs, "key_dim": s.key_dim}
     fit_keys(key_rows[: s.n_pairs * 5 // 4], **how, epochs=1, device=s.device)
     with bench.timed("key initialisation", f"{s.key_epochs} epochs × {s.n_key_rows:,} rows"):
         keys = fit_keys(key_rows, **how, epochs=s.key_epochs, device=s.device)

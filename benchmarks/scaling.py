@@ -241,7 +241,7 @@ def _keys(method: str) -> Callable[[Shape, int], Prepared]:
 
         def fit() -> Any:
             return fit_keys(
-                x, n_codebooks=s.n_codebooks, n_pairs=s.n_pairs, key_dim=s.key_dim,
+                x, preset="paper", n_codebooks=s.n_codebooks, n_pairs=s.n_pairs, key_dim=s.key_dim,
                 epochs=epochs, method=method,
             )  # fmt: skip
 

@@ -22,6 +22,7 @@ from dkvb.rules.sgd import descent as sgd
 WIDTH, C, K = 6, 4, 12
 KEYS = fit_keys(
     np.random.default_rng(0).normal(size=(300, WIDTH)),
+    preset="paper",
     n_codebooks=C,
     n_pairs=K,
     key_dim=3,

@@ -29,7 +29,7 @@ SHAPES = [
 @cache
 def _some() -> Keys:
     X = np.random.default_rng(0).normal(size=(50, 2))
-    return fit_keys(X, n_codebooks=1, n_pairs=2, key_dim=1, method="sample")
+    return fit_keys(X, preset="paper", n_codebooks=1, n_pairs=2, key_dim=1, method="sample")
 
 
 def keys_of(

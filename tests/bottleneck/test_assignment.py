@@ -17,7 +17,14 @@ def data(n=400, width=24, seed=0, scale=1.0):
 
 
 def keys_of(X, **settings):
-    sizes = {"n_codebooks": 5, "n_pairs": 12, "key_dim": 6, "method": "lloyd", "epochs": 3}
+    sizes = {
+        "preset": "paper",
+        "n_codebooks": 5,
+        "n_pairs": 12,
+        "key_dim": 6,
+        "method": "lloyd",
+        "epochs": 3,
+    }
     return fit_keys(X, **{**sizes, **settings})
 
 

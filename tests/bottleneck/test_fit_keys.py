@@ -7,12 +7,19 @@ import pytest
 import torch
 
 from dkvb import fit_keys
-from dkvb.bottleneck.fit_keys import FewRowsWarning
+from dkvb.bottleneck.fit_keys import PRESETS, FewRowsWarning
 from dkvb.bottleneck.keys import first_of_equals
 from dkvb.kernels import kmeans as accumulate
 
 METHODS = ["ema", "ema-reference", "lloyd", "sample"]
-SMALL = {"n_codebooks": 3, "n_pairs": 20, "key_dim": 4, "epochs": 3, "batch_size": 64}
+SMALL = {
+    "preset": "paper",
+    "n_codebooks": 3,
+    "n_pairs": 20,
+    "key_dim": 4,
+    "epochs": 3,
+    "batch_size": 64,
+}
 
 
 def gaussian(n: int = 1000, m: int = 10, seed: int = 0):
@@ -167,7 +174,7 @@ def test_one_row_is_enough_for_one_pair():
     for i in range(30):  # some of them would be held out
         X = gaussian(1, seed=i)
         for rows in (X, [X]):
-            keys = fit_keys(rows, n_codebooks=2, n_pairs=1, key_dim=3, epochs=2)
+            keys = fit_keys(rows, preset="paper", n_codebooks=2, n_pairs=1, key_dim=3, epochs=2)
             assert keys.keys.shape == (2, 1, 3)
             assert keys.report.quantisation_error < 1e-4
             assert keys.keys.abs().max() < 1e-4  # the row is its own centre
@@ -176,7 +183,9 @@ def test_one_row_is_enough_for_one_pair():
 def test_equal_rows():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FewRowsWarning)
-        keys = fit_keys(np.ones((50, 4)), n_codebooks=2, n_pairs=3, key_dim=2, epochs=2)
+        keys = fit_keys(
+            np.ones((50, 4)), preset="paper", n_codebooks=2, n_pairs=3, key_dim=2, epochs=2
+        )
     assert keys.report.relative_error == 0.0
     assert keys.report.distinct < 1.0
     assert not keys.snap(np.ones((5, 4))).index.int().any()
@@ -186,7 +195,7 @@ def test_only_the_reference_leaves_equal_keys_behind():
     """Clusters of very different size: keys expire, and are drawn again from few rows."""
     rng = np.random.default_rng(0)
     X = 10 * rng.normal(size=(10, 8))[rng.integers(10, size=3000)] + rng.normal(size=(3000, 8))
-    settings = {"n_codebooks": 2, "n_pairs": 256, "key_dim": 4, "batch_size": 32}
+    settings = {"preset": "paper", "n_codebooks": 2, "n_pairs": 256, "key_dim": 4, "batch_size": 32}
     ours, reference = (fit_keys(X, **settings, method=method) for method in METHODS[:2])
     assert ours.report.distinct == ours.report.used == 1.0
     assert reference.report.distinct < 1.0
@@ -271,3 +280,21 @@ def test_bad_rows(X, error, message):
 def test_bad_settings(name, value):
     with pytest.raises(ValueError, match=f"^{name}: expected "):
         fit_keys(gaussian(50), **SMALL | {name: value})
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_preset_gives_what_is_not_given(preset):
+    X = gaussian(400)
+    named = {name: value for name, value in PRESETS[preset].items() if name != "n_pairs"}
+    small = {"n_codebooks": 3, "key_dim": 4, "epochs": 1}
+    by_preset = fit_keys(X, preset, **small)
+    assert (
+        by_preset.fingerprint
+        == fit_keys(X, "paper", **named | small, n_pairs=by_preset.n_pairs).fingerprint
+    )
+    assert by_preset.settings["conditioning"] == PRESETS[preset]["conditioning"]
+
+
+def test_an_unknown_preset_lists_those_there_are():
+    with pytest.raises(ValueError, match=r"preset: expected one of 'counts', .* got 'fast'"):
+        fit_keys(gaussian(50), "fast")

@@ -97,7 +97,9 @@ def test_rows_halfway_between_the_projections_of_keys(backend):
 
 def test_an_offset_that_dwarfs_the_spread(backend, rng):
     X = torch.from_numpy((1e4 + rng.normal(size=(300, 16))).astype(np.float32))
-    keys = fit_keys(X, n_codebooks=3, n_pairs=50, key_dim=4, method="lloyd", epochs=2)
+    keys = fit_keys(
+        X, preset="paper", n_codebooks=3, n_pairs=50, key_dim=4, method="lloyd", epochs=2
+    )
     found = snapped(keys, X, backend)
     assert torch.equal(found, canonical(keys, X))
     assert np.array_equal(

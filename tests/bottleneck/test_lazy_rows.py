@@ -49,7 +49,7 @@ def test_the_rows_are_those_of_the_array(array, rows):
 
 @pytest.mark.parametrize("rule", ["sgd", "counts"])
 def test_learning_from_codes_reads_no_embedding(array, rule):
-    keys = fit_keys(array, n_codebooks=2, n_pairs=8, key_dim=2)
+    keys = fit_keys(array, preset="paper", n_codebooks=2, n_pairs=8, key_dim=2)
     y, order = np.arange(60) % 3, np.random.default_rng(1).permutation(60)
     codes = keys.snap(array.view(Unread))
     Unread.read = 0

@@ -25,7 +25,7 @@ def one_thread():
 @pytest.fixture(scope="module")
 def keys():
     X = np.random.default_rng(0).normal(size=(400, 8)).astype(np.float32)
-    return fit_keys(X, n_codebooks=5, n_pairs=16, key_dim=3, epochs=2)
+    return fit_keys(X, preset="paper", n_codebooks=5, n_pairs=16, key_dim=3, epochs=2)
 
 
 @pytest.fixture
@@ -159,7 +159,9 @@ def test_the_sample_is_the_same_forward_and_backward(keys, X):
 def test_state_round_trips_into_a_model_of_other_keys(decoder, gradient, keys, X, y):
     model = KeyValueBottleneck(keys, 4, decoder=decoder, gradient=gradient, value_start="normal")
     train(model, X, y)
-    other_keys = fit_keys(2 * X, n_codebooks=5, n_pairs=16, key_dim=3, epochs=1, random_state=9)
+    other_keys = fit_keys(
+        2 * X, preset="paper", n_codebooks=5, n_pairs=16, key_dim=3, epochs=1, random_state=9
+    )
     other = KeyValueBottleneck(other_keys, 4, decoder=decoder, gradient=gradient)
     before = other.eval()(X)
     other.load_state_dict(model.state_dict())

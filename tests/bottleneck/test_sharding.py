@@ -17,7 +17,9 @@ KINDS = {
 @pytest.fixture(params=KINDS)
 def keys(request, rng):
     X = rng.normal(size=(200, 12)).astype(np.float32)
-    return fit_keys(X, n_pairs=15, projection=request.param, epochs=1, **KINDS[request.param])
+    return fit_keys(
+        X, preset="paper", n_pairs=15, projection=request.param, epochs=1, **KINDS[request.param]
+    )
 
 
 @pytest.mark.parametrize("books", [slice(0, 6), slice(0, 1), slice(2, 5), slice(5, 6)])

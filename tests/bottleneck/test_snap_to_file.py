@@ -79,7 +79,7 @@ folder = Path(sys.argv[1])
 X = np.load(folder / "x.npy", mmap_mode="r")
 keys_module.CHUNK_ELEMENTS["cpu"] = 1 << 19
 torch.set_num_threads(1)
-keys = fit_keys(X[:2000], n_codebooks=16, n_pairs=8, key_dim=1, method="sample")
+keys = fit_keys(X[:2000], preset="paper", n_codebooks=16, n_pairs=8, key_dim=1, method="sample")
 keys.snap(X[:20000], out=folder / "warm.npy")
 before = anonymous()
 codes = keys.snap(X, out=folder / "codes.npy")

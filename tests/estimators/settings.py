@@ -66,7 +66,7 @@ def small_with_keys(name: str) -> Any:
 
 @cache
 def _keys() -> Any:
-    return fit_keys(blobs(6, seed=7)[0], n_pairs=16, **BOOKS)
+    return fit_keys(blobs(6, seed=7)[0], preset="paper", n_pairs=16, **BOOKS)
 
 
 def class_of(name: str) -> Any:

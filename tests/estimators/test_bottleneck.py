@@ -37,7 +37,9 @@ def overlapping(n, n_classes=4, seed=0):
 
 @cache
 def keys():
-    return fit_keys(overlapping(3000, seed=9)[0], n_codebooks=16, n_pairs=32, key_dim=4)
+    return fit_keys(
+        overlapping(3000, seed=9)[0], preset="paper", n_codebooks=16, n_pairs=32, key_dim=4
+    )
 
 
 def model(rule="counts", **settings):
@@ -90,7 +92,7 @@ def test_another_rule_or_other_keys_need_a_new_model(rule):
     other = "sgd" if rule == "counts" else "counts"
     with pytest.raises(ValueError, match=f"rule: .*got '{other}'"):
         clf.set_params(rule=other).partial_fit(X, y)
-    clf.set_params(rule=rule, keys=fit_keys(X, n_codebooks=2, n_pairs=4, key_dim=2))
+    clf.set_params(rule=rule, keys=fit_keys(X, preset="paper", n_codebooks=2, n_pairs=4, key_dim=2))
     with pytest.raises(ValueError, match="keys: expected those learned with so far"):
         clf.partial_fit(X, y)
     assert clf.fit(X, y).keys_ is clf.keys

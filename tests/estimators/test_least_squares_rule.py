@@ -205,7 +205,9 @@ def test_probabilities_are_no_surer_than_right(rng):
     columns = torch.from_numpy(rng.integers(4, size=n))
     rows = rng.normal(size=(n, width)).astype(np.float32)
     rows[np.arange(n), columns] += 2.0
-    keys = fit_keys(rows[:1000], n_codebooks=20, n_pairs=16, key_dim=6, method="lloyd")
+    keys = fit_keys(
+        rows[:1000], preset="paper", n_codebooks=20, n_pairs=16, key_dim=6, method="lloyd"
+    )
     rule = rule_with(keys=keys)
     rule.learn(rows[:4000], columns[:4000])
     share, found = (rule.scores(rows[4000:]) / rule.temperature()).softmax(dim=1).max(dim=1)

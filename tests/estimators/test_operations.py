@@ -27,7 +27,9 @@ NAMES = np.array(["ant", "bee", "cat", "dog", "elk", "fox"])
 
 @cache
 def keys():
-    return fit_keys(blobs(6, seed=7)[0], n_codebooks=8, n_pairs=16, key_dim=3, random_state=1)
+    return fit_keys(
+        blobs(6, seed=7)[0], preset="paper", n_codebooks=8, n_pairs=16, key_dim=3, random_state=1
+    )
 
 
 def model(how="counts", **overrides):
@@ -182,7 +184,7 @@ def test_least_squares_forgets_a_class_only_with_a_ledger():
 def test_merging_needs_the_same_keys_rule_and_kind_of_labels():
     X, y = rows(40)
     clf = model().partial_fit(X, y)
-    other_keys = fit_keys(X, n_codebooks=8, n_pairs=16, key_dim=3)
+    other_keys = fit_keys(X, preset="paper", n_codebooks=8, n_pairs=16, key_dim=3)
     for other, error, says in (
         (model(), NotFittedError, "not fitted"),
         (BottleneckClassifier(other_keys, rule="counts").fit(X, y), ValueError, "fit keys once"),

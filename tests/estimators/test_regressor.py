@@ -18,7 +18,9 @@ def problem(n=500, width=6, seed=0):
     return X, np.stack([1000 + 50 * unit[:, 0], unit[:, 1] * unit[:, 2] - 3], axis=1)
 
 
-KEYS = fit_keys(problem(seed=5)[0], n_codebooks=12, n_pairs=12, key_dim=3, method="lloyd")
+KEYS = fit_keys(
+    problem(seed=5)[0], preset="paper", n_codebooks=12, n_pairs=12, key_dim=3, method="lloyd"
+)
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")

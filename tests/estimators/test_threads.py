@@ -17,7 +17,9 @@ N_CLASSES = 12
 
 @cache
 def keys():
-    return fit_keys(blobs(N_CLASSES, seed=7)[0], n_codebooks=8, n_pairs=16, key_dim=3)
+    return fit_keys(
+        blobs(N_CLASSES, seed=7)[0], preset="paper", n_codebooks=8, n_pairs=16, key_dim=3
+    )
 
 
 @pytest.mark.parametrize("rule", ["sgd", "counts", "least_squares"])

@@ -14,7 +14,7 @@ def test_sgd_learns_undeclared_classes_as_well_as_declared_ones(at_once, tmp_pat
     centres = rng.normal(size=(6, 8))
     y = np.repeat(np.arange(6), 60)
     X = (centres[y] + rng.normal(scale=0.8, size=(len(y), 8))).astype(np.float32)
-    keys = fit_keys(X, n_codebooks=16, n_pairs=24, key_dim=3, epochs=2)
+    keys = fit_keys(X, preset="paper", n_codebooks=16, n_pairs=24, key_dim=3, epochs=2)
 
     def learned(**declared):
         model = BottleneckClassifier(keys, rule="sgd", epochs=20)

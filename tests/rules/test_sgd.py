@@ -109,7 +109,7 @@ def test_an_epoch_is_autograds_on_the_module(learning_rate, n):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(n, 20)).astype(np.float32)
     y = torch.from_numpy(rng.integers(10, size=n))
-    keys = fit_keys(X, n_codebooks=16, n_pairs=30, key_dim=4, epochs=2)
+    keys = fit_keys(X, preset="paper", n_codebooks=16, n_pairs=30, key_dim=4, epochs=2)
     model = KeyValueBottleneck(keys, 10)
     optimiser = torch.optim.SGD(model.parameters(), lr=learning_rate)
     for epoch in range(2):

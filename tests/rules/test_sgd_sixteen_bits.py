@@ -57,7 +57,7 @@ def test_a_classifier_in_sixteen_bits_predicts_alike():
     rng = np.random.default_rng(0)
     y = rng.integers(4, size=300)
     X = (4 * np.eye(8)[y] + rng.normal(size=(300, 8))).astype(np.float32)
-    keys = fit_keys(X, n_codebooks=12, n_pairs=16, key_dim=3, epochs=2)
+    keys = fit_keys(X, preset="paper", n_codebooks=12, n_pairs=16, key_dim=3, epochs=2)
     models = [
         BottleneckClassifier(keys, rule="sgd", epochs=5, value_dtype=dtype).fit(X, y)
         for dtype in ("float32", "bfloat16", "float16")

@@ -31,6 +31,29 @@ from dkvb.bottleneck.values import count_usage
 from dkvb.kernels import kmeans as accumulate
 
 METHODS = ("ema", "ema-reference", "lloyd", "sample")
+_PAPER = {
+    "n_codebooks": 256,
+    "n_pairs": 4096,
+    "key_dim": 14,
+    "method": "ema",
+    "epochs": 10,
+    "conditioning": "centre",
+    "n_components": None,
+}
+# What suits each learning rule; the paper's is for rule "sgd".
+PRESETS: dict[str, dict[str, Any]] = {
+    "counts": {**_PAPER, "conditioning": "whitened", "n_components": 128},
+    "least_squares": {
+        "n_codebooks": 320,
+        "n_pairs": 32,
+        "key_dim": 96,
+        "method": "lloyd",
+        "epochs": 5,
+        "conditioning": "half-whitened",
+        "n_components": 768,
+    },
+    "paper": _PAPER,
+}
 EXPIRY_SHARE = 0.1  # of the count that an evenly used key would have
 TINY = torch.finfo(torch.float32).tiny
 
@@ -53,37 +76,61 @@ class Recipe:
 
 def fit_keys(
     X: Any,
+    preset: str = "counts",
     *,
-    n_codebooks: int = 256,
-    n_pairs: int = 4096,
-    key_dim: int | None = 14,
-    method: str = "ema",
+    n_codebooks: int | None = None,
+    n_pairs: int | None = None,
+    key_dim: int | None = None,
+    method: str | None = None,
     projection: str = "gaussian",
-    conditioning: str = "centre",
+    conditioning: str | None = None,
     n_components: int | None = None,
-    epochs: int = 10,
+    epochs: int | None = None,
     batch_size: int = 256,
     decay: float = 0.95,
     random_state: Any = 0,
     device: torch.device | str = "cpu",
     progress: bool = False,
 ) -> Keys:
-    """Keys from unlabelled embeddings, frozen from here on. The defaults are the paper's.
+    """Keys from unlabelled embeddings, frozen from here on.
 
-    X is an array (n, m), a spatial map (n, h, w, m) whose positions are snapped one by one, or an
-    iterable of such batches that can be iterated `epochs` times. `method` is `"ema"` (moving
-    averages, appendix C of the paper; expired keys start afresh), `"ema-reference"` (expired keys
-    keep their old averages, as in the paper's own code, for comparison), `"lloyd"` (k-means in
-    `epochs` passes) or `"sample"` (random rows). One row in ten is held out to measure the keys.
-    `conditioning` prepares embeddings for L2 distances, see `fit_conditioning`; the paper's is
-    `"centre"`, which changes none. In a job of several processes X is this process's part of the
-    rows, at least one, and all processes get the same keys.
+    Parameters
+    ----------
+    X : array (n, m), spatial map (n, h, w, m), or iterable of such batches
+        Unlabelled embeddings; the positions of a spatial map count one by one. An iterable is
+        iterated `epochs` times. One row in ten is held out to measure the keys. In a job of several
+        processes X is this process's part, at least one row, and all processes get the same keys.
+    preset : "counts", "least_squares" or "paper"
+        Which values the parameters below have unless they are given: those that suit the rules
+        `counts` and `least_squares`, or the paper's, which suit `sgd`.
+    n_codebooks, n_pairs, key_dim : int
+        Number of codebooks, of pairs per codebook, and width of keys. Without a gaussian
+        projection, `key_dim` follows from the width of the embeddings.
+    method : "ema", "ema-reference", "lloyd" or "sample"
+        Moving averages (appendix C of the paper; expired keys start afresh); the same with expired
+        keys that keep their old averages, as in the paper's own code, for comparison; k-means in
+        `epochs` passes; random rows.
+    projection : "gaussian", "partition" or "identity"
+        How heads are made from conditioned rows, see `Projection`.
+    conditioning, n_components
+        How embeddings are prepared for L2 distances, see `fit_conditioning`; the paper's is
+        `"centre"`, which changes no distance.
 
     >>> import numpy as np
     >>> X = np.random.default_rng(0).normal(size=(500, 32))
     >>> fit_keys(X, n_codebooks=4, n_pairs=16, key_dim=3, epochs=2).keys.shape
     torch.Size([4, 16, 3])
     """
+    chosen = PRESETS[validation.one_of("preset", preset, tuple(PRESETS))]
+    explicit_pairs = n_pairs is not None
+    n_codebooks = chosen["n_codebooks"] if n_codebooks is None else n_codebooks
+    n_pairs = chosen["n_pairs"] if n_pairs is None else n_pairs
+    method = chosen["method"] if method is None else method
+    epochs = chosen["epochs"] if epochs is None else epochs
+    conditioning = chosen["conditioning"] if conditioning is None else conditioning
+    n_components = chosen["n_components"] if n_components is None else n_components
+    if key_dim is None and projection == "gaussian":
+        key_dim = chosen["key_dim"]
     validation.one_of("method", method, METHODS)
     n_codebooks = validation.positive_int("n_codebooks", n_codebooks)
     n_pairs = validation.positive_int("n_pairs", n_pairs)
@@ -97,7 +144,7 @@ def fit_keys(
     rows = rows_of(
         X, at_least=n_pairs, passes=passes, batch_size=batch_size, device=torch.device(device)
     )
-    if rows.at_least < n_pairs:
+    if explicit_pairs and rows.at_least < n_pairs:  # else nobody asked for a number of pairs
         warnings.warn(
             f"n_pairs: {n_pairs} keys a codebook need as many rows; X has {rows.at_least} to fit "
             f"them, so each codebook gets {rows.at_least} pairs",

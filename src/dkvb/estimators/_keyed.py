@@ -54,6 +54,7 @@ class KeyedClassifier(OpenClassifier, SavedWithKeys):
                 warnings.simplefilter("ignore", FewRowsWarning)
             return fit_keys(
                 X,
+                preset="paper",
                 **self.key_settings(),
                 random_state=self._seed(self.random_state),
                 device=self.device,

@@ -174,7 +174,7 @@ class BottleneckRegressor(RegressorMixin, SavedWithKeys):
             if self.n_pairs is None:  # nobody asked for a number that cannot be had
                 warnings.simplefilter("ignore", FewRowsWarning)
             seed = validation.seed("random_state", self.random_state)
-            return fit_keys(rows, **settings, random_state=seed, device=self.device)
+            return fit_keys(rows, preset="paper", **settings, random_state=seed, device=self.device)
 
     def _change(self, rows: NDArray[np.float32], targets: NDArray[np.float64], sign: int) -> None:
         device = self._reads.keys.device

@@ -56,7 +56,9 @@ def embeddings(tiny: Tiny, images: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def classifiers(embeddings: Any) -> dict[str, BottleneckClassifier]:
-    own = fit_keys(embeddings, n_codebooks=6, n_pairs=32, key_dim=3, method="sample")
+    own = fit_keys(
+        embeddings, preset="paper", n_codebooks=6, n_pairs=32, key_dim=3, method="sample"
+    )
     y = np.arange(200) % 5
     rules = ("sgd", "counts", "least_squares")
     return {

@@ -21,7 +21,7 @@ X, Y = rows(300, seed=3)
 
 def middling(rule: str) -> BottleneckClassifier:
     x, y = rows(600, width=64)
-    own = fit_keys(x, n_codebooks=64, n_pairs=512, key_dim=8, method="sample")
+    own = fit_keys(x, preset="paper", n_codebooks=64, n_pairs=512, key_dim=8, method="sample")
     return BottleneckClassifier(own, rule=rule, search="all").fit(x, y)
 
 
@@ -80,7 +80,7 @@ def test_the_opset_is_the_one_asked_for(opset: Any, tmp_path: Path) -> None:
 
 def test_a_graph_is_as_large_for_many_codebooks_as_for_few(tmp_path: Path) -> None:
     def nodes(C: int) -> int:
-        own = fit_keys(X, n_codebooks=C, n_pairs=4, key_dim=2, method="sample")
+        own = fit_keys(X, preset="paper", n_codebooks=C, n_pairs=4, key_dim=2, method="sample")
         classifier = BottleneckClassifier(own, rule="counts").fit(X, Y)
         model = onnx.load(export_onnx(classifier, tmp_path / "model.onnx").path)
         return str(model.graph).count("op_type")

@@ -68,7 +68,7 @@ def test_powers_of_rows_that_are_never_negative(power: float, tmp_path: Path) ->
 @pytest.mark.parametrize(("m", "C", "K", "d"), [(1, 1, 1, 1), (3, 2, 65, 1), (11, 3, 31, 13)])
 def test_odd_shapes(rule: str, m: int, C: int, K: int, d: int, tmp_path: Path) -> None:
     x, y = rows(130, width=m, seed=m)
-    own = fit_keys(x, n_codebooks=C, n_pairs=K, key_dim=d, method="sample")
+    own = fit_keys(x, preset="paper", n_codebooks=C, n_pairs=K, key_dim=d, method="sample")
     classifier = BottleneckClassifier(own, rule=rule).fit(x[:K], y[:K])
     path = export_onnx(classifier, tmp_path / "model.onnx").path
     parity = check_onnx(path, classifier, x)
@@ -210,7 +210,7 @@ def _at_their_places(head: Any, keys_: Any) -> Any:
 @pytest.mark.parametrize("scale", [1e-12, 1e12])
 def test_float16_holds_numbers_of_any_size(scale: float, tmp_path: Path) -> None:
     x, y = rows(200, seed=7)
-    own = fit_keys(scale * x, n_codebooks=3, n_pairs=16, key_dim=3, method="sample")
+    own = fit_keys(scale * x, preset="paper", n_codebooks=3, n_pairs=16, key_dim=3, method="sample")
     classifier = BottleneckClassifier(own, rule="sgd", learning_rate=1e-6).fit(scale * x, y)
     report = export_onnx(classifier, tmp_path / "model.onnx", dtype="float16")
     parity = check_onnx(report.path, classifier, scale * x)

@@ -59,7 +59,7 @@ class Trial:
 
     def __post_init__(self) -> None:
         X = np.random.default_rng(0).normal(size=(200, 12)).astype(np.float32)
-        self.keys = fit_keys(X, n_codebooks=6, n_pairs=8, key_dim=3, epochs=1)
+        self.keys = fit_keys(X, preset="paper", n_codebooks=6, n_pairs=8, key_dim=3, epochs=1)
         self.path.mkdir()
         create(self.path / "model", self.reference(self.expected)).close()
         # Once here, so that children need not import and compile before they come to the disk.

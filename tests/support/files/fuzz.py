@@ -51,7 +51,7 @@ def models() -> dict[str, Any]:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(300, 24)).astype(np.float32)
     y = np.array(["ant", "bee", "cat"])[rng.integers(0, 3, 300)]
-    keys = fit_keys(X, n_codebooks=16, n_pairs=32, key_dim=4, epochs=2)
+    keys = fit_keys(X, preset="paper", n_codebooks=16, n_pairs=32, key_dim=4, epochs=2)
     small = fit_keys(X, n_codebooks=8, n_pairs=8, key_dim=4, epochs=2, conditioning="whitened")
     made: dict[str, Any] = {
         "keys": keys,

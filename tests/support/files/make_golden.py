@@ -29,7 +29,7 @@ def rows() -> tuple[Any, Any]:
 def models() -> dict[str, Any]:
     X, y = rows()
     names = np.array(["ant", "bee", "cat"])[y]
-    keys = fit_keys(X, n_codebooks=4, n_pairs=6, key_dim=2, epochs=2)
+    keys = fit_keys(X, preset="paper", n_codebooks=4, n_pairs=6, key_dim=2, epochs=2)
     made: dict[str, Any] = {
         "sgd": BottleneckClassifier(keys, rule="sgd", epochs=3).fit(X, names),
         "counts": BottleneckClassifier(keys, rule="counts").fit(X, names).grow_keys(3 * X),

@@ -23,7 +23,7 @@ BOTTLENECKS: dict[str, dict[str, Any]] = {
 
 @cache
 def keys() -> Any:
-    return fit_keys(blobs(6, seed=7)[0], n_codebooks=8, n_pairs=16, key_dim=3)
+    return fit_keys(blobs(6, seed=7)[0], preset="paper", n_codebooks=8, n_pairs=16, key_dim=3)
 
 
 def bottleneck(name: str, **settings: Any) -> BottleneckClassifier:

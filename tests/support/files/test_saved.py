@@ -150,7 +150,7 @@ def test_many_classifiers_share_one_file_of_keys(name, tmp_path):
     with pytest.raises(FileError, match="its keys cannot be read from") as caught:
         BottleneckClassifier.load(moved / "second")
     assert caught.value.reason == "missing"
-    other = fit_keys(X, n_codebooks=2, n_pairs=4, key_dim=2)
+    other = fit_keys(X, preset="paper", n_codebooks=2, n_pairs=4, key_dim=2)
     other.save(shared)
     with pytest.raises(ValueError, match="keys: expected a file with the keys"):
         first.save(tmp_path / "model", keys=shared)

@@ -60,14 +60,16 @@ def keys(X):
                 "traffic": since(before),
             }}
     stream = [rows[:40], rows[40:]]
-    fitted = fit_keys(stream, n_codebooks=2, n_pairs=K, key_dim=D, epochs=2, batch_size=16)
+    how = {{"preset": "paper", "n_codebooks": 2, "n_pairs": K, "key_dim": D, "epochs": 2}}
+    fitted = fit_keys(stream, **how, batch_size=16)
     found["stream"] = {{"keys": fitted.keys}}
     return found
 
 
 def learn(X, y, key_rows):
     found = {{}}
-    fitted = fit_keys(key_rows[shard(len(key_rows))], n_codebooks=C, n_pairs=K, key_dim=D)
+    own_keys = key_rows[shard(len(key_rows))]
+    fitted = fit_keys(own_keys, preset="paper", n_codebooks=C, n_pairs=K, key_dim=D)
     cuts = CUTS[process_group.world_size()]
     own = slice(cuts[process_group.rank()], cuts[process_group.rank() + 1])
     for rule, settings in (

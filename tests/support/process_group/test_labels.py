@@ -10,7 +10,7 @@ from dkvb import BottleneckClassifier, fit_keys
 
 def work():
     X = np.random.default_rng(0).normal(size=(40, 6)).astype(np.float32)
-    keys = fit_keys(X, n_codebooks=2, n_pairs=4, key_dim=2)
+    keys = fit_keys(X, preset="paper", n_codebooks=2, n_pairs=4, key_dim=2)
     model = BottleneckClassifier(keys, rule="counts")
     own = process_group.shard(len(X))
     y = np.array(["ant"] * 10 + ["bee"] * 30)[own]  # the second process has bees only

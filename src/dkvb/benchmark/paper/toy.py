@@ -131,6 +131,7 @@ def _bottleneck(
     domain = np.random.default_rng([seed, 2]).random((toy.key_batches * toy.key_batch_size, 2))
     keys = fit_keys(
         domain.astype(np.float32),
+        preset="paper",
         n_codebooks=n_codebooks,
         n_pairs=n_pairs,
         key_dim=2,
