@@ -222,7 +222,7 @@ def test_what_is_not_there_names_what_could_be(tmp_path):
 
 @given(n=st.integers(1, 60), limit=st.integers(1, 80))
 def test_a_limit_spreads_over_the_data(n, limit):
-    found = texts("t", [str(i) for i in range(n)], np.arange(n)).spread(limit)
+    found = texts("t", [str(i) for i in range(n)], np.arange(n)).subsample(limit)
     chosen = [int(found.item(i)) for i in range(len(found))]
     assert len(chosen) == min(n, limit)
     assert chosen == sorted(set(chosen)) == found.labels.tolist()

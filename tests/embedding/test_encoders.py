@@ -311,15 +311,20 @@ def test_sentence_transformers_are_the_librarys(sentence_folder, tmp_path):
 
 
 # ------------------------------------------------------------------------------- ONNX, prepared
-def write_onnx(path, rows, seed=0, **how):
+def write_onnx(path, rows, seed=0, pooled=False, **how):
     onnx = needs("onnx")
     helper, kinds = onnx.helper, onnx.TensorProto
     weight = np.random.default_rng(seed).normal(size=(4, 3, 3, 3)).astype(np.float32)
+    nodes = [helper.make_node("Conv", ["x", "w"], ["map" if pooled else "y"])]
+    if pooled:
+        nodes.append(helper.make_node("GlobalAveragePool", ["map"], ["mean"]))
+        nodes.append(helper.make_node("Flatten", ["mean"], ["y"]))
+    shape = [rows, 4] if pooled else [rows, 4, 8, 8]
     graph = helper.make_graph(
-        [helper.make_node("Conv", ["x", "w"], ["y"])],
+        nodes,
         "net",
         [helper.make_tensor_value_info("x", kinds.FLOAT, [rows, 3, 10, 10])],
-        [helper.make_tensor_value_info("y", kinds.FLOAT, [rows, 4, 8, 8])],
+        [helper.make_tensor_value_info("y", kinds.FLOAT, shape)],
         [onnx.numpy_helper.from_array(weight, "w")],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)

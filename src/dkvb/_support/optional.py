@@ -1,9 +1,14 @@
-"""Heavy packages are optional: imported where they are used, with an error that says what to do."""
+"""Optional packages: imported where they are used; an error names the extra that brings them."""
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import Any
+
+# Packages that report on their users: onnxruntime from 1.29 on, and those of Hugging Face. The
+# variables are read when a package is imported.
+_NO_TELEMETRY = {"ORT_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
 
 
 class MissingPackageError(ImportError, ValueError):
@@ -21,8 +26,9 @@ def require(module: str, extra: str, purpose: str) -> Any:
     """
     package = module.partition(".")[0]
     remedy = f'install it with pip install "dkvb[{extra}]"'
+    os.environ.update(_NO_TELEMETRY)
     try:
-        return import_module(module)
+        imported = import_module(module)
     except ModuleNotFoundError as error:
         missing = (error.name or package).partition(".")[0]
         raise MissingPackageError(
@@ -34,3 +40,6 @@ def require(module: str, extra: str, purpose: str) -> Any:
             f"{purpose}: expected the package {package}; it is installed but does not load "
             f"({' '.join(str(error).split())}); {remedy}, in the version that belongs to torch here"
         ) from error
+    if package == "onnxruntime":  # also where somebody imported it before the variable was set
+        imported.disable_telemetry_events()
+    return imported

@@ -22,6 +22,13 @@ EncoderName = Annotated[
     str | None,
     typer.Option("--encoder", help="What embeds images or texts; a model remembers its own."),
 ]
+AllowDownload = Annotated[
+    bool,
+    typer.Option(
+        "--allow-download",
+        help="Allow contacting a server for the encoder that the model names.",
+    ),
+]
 
 
 class Embedded(Protocol):
@@ -74,11 +81,13 @@ def read_rows(
     like: Reference | None = None,
     option: str = "--data",
     quiet: bool = False,
+    allow_download: bool = False,
 ) -> LabelledRows:
     """The rows that `option` names; labels are read where they are needed, or there.
 
     Rows of another encoder or width than those of `like` are refused; its encoder is taken unless
     another is named. Rows that name no encoder are taken, with a note unless `quiet`.
+    An encoder that only `like` names is downloaded only if `allow_download`.
     """
     if data.endswith(".npz"):
         rows = _from_npz(Path(data), encoder, labelled, like, option)
@@ -93,7 +102,7 @@ def read_rows(
         )
     from dkvb.embedding import embed, load_dataset, load_encoder
 
-    model = load_encoder(name, device=device)
+    model = load_encoder(name, device=device, allow_download=allow_download or encoder is not None)
     source = source_of(name, model)
     check_same_encoder(f"{option} {data}", source, like)
     _check_same_width(f"{option} {data}", model.dimension, like)
@@ -108,9 +117,9 @@ def read_rows(
 
 def source_of(name: str, encoder: Any) -> Source:
     """What to remember of an encoder that was loaded by that name."""
-    from dkvb.embedding import encoder_fingerprint, lasting_name
+    from dkvb.embedding import absolute_name, encoder_fingerprint
 
-    return Source(lasting_name(name), encoder_fingerprint(encoder.identity))
+    return Source(absolute_name(name), encoder_fingerprint(encoder.identity))
 
 
 def check_same_encoder(what: str, got: Embedded, expected: Embedded | None) -> None:
@@ -150,11 +159,11 @@ def _shown(source: Embedded) -> str:
 def _from_npz(
     path: Path, encoder: str | None, labelled: bool, like: Reference | None, option: str
 ) -> LabelledRows:
-    from dkvb.embedding import lasting_name
+    from dkvb.embedding import absolute_name
     from dkvb.embedding.npz import read_embeddings, read_encoder, read_labelled
 
     told, fingerprint = read_encoder(path, option)
-    named = None if encoder is None else lasting_name(encoder)
+    named = None if encoder is None else absolute_name(encoder)
     if named and told and named != told:
         raise ValueError(
             f"--encoder: expected {told}, which made the embeddings in {path}; got {named}; leave "

@@ -9,7 +9,14 @@ from typing import Annotated, Any
 
 import typer
 
-from dkvb.cli._rows import Data, EncoderName, check_same_encoder, read_rows, source_of
+from dkvb.cli._rows import (
+    AllowDownload,
+    Data,
+    EncoderName,
+    check_same_encoder,
+    read_rows,
+    source_of,
+)
 from dkvb.cli._shared import Device, Quiet, available, clear_errors, note, short_warnings
 from dkvb.cli.embed import readable
 from dkvb.cli.model import AsJson, Where, read_model
@@ -32,6 +39,7 @@ def predict(
     model: AnyModel,
     data: Data,
     encoder: EncoderName = None,
+    allow_download: AllowDownload = False,
     out: Annotated[
         Path | None, typer.Option(help="npz file for labels and probabilities, not the screen.")
     ] = None,
@@ -46,6 +54,7 @@ def predict(
         found = read_model(model, device)
         classifier = found.classifier
         how: dict[str, Any] = {"like": found, "device": available(device), "quiet": quiet}
+        how["allow_download"] = allow_download
         rows = read_rows(data, encoder, labelled=False, **how)
         labels = classifier.predict(rows.x)
         shares = classifier.predict_proba(rows.x) if hasattr(classifier, "predict_proba") else None
@@ -65,6 +74,7 @@ def inspect(
         str | None, typer.Option(help="Rows to compare with those that keys were fitted to.")
     ] = None,
     encoder: EncoderName = None,
+    allow_download: AllowDownload = False,
     as_json: AsJson = False,
 ) -> None:
     """Classes, examples of each, use of keys, novelty, and size of the files."""
@@ -72,7 +82,10 @@ def inspect(
         found = read_model(model)
         facts = _facts(model, found)
         if data is not None and hasattr(found.classifier, "novelty"):
-            rows = read_rows(data, encoder, labelled=False, like=found, device="cpu")
+            rows = read_rows(
+                data, encoder, labelled=False, like=found, device="cpu",
+                allow_download=allow_download,
+            )  # fmt: skip
             facts["novelty_of_data"] = _quantiles(found.classifier.novelty(rows.x))
     if as_json:
         typer.echo(json.dumps(facts, indent=2, ensure_ascii=False))
@@ -112,6 +125,7 @@ def export(
         str | None, typer.Option(help="Labelled rows to measure what rounding costs.")
     ] = None,
     encoder: EncoderName = None,
+    allow_download: AllowDownload = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -129,12 +143,14 @@ def export(
             )
         classifier = found.classifier.prune() if prune else found.classifier
         if out.suffix == ".onnx":
-            module = _encoder_of(found, name) if with_encoder else None
+            trusted = allow_download or encoder is not None
+            module = _encoder_of(found, name, trusted) if with_encoder else None
             report = _export_onnx(classifier, out, dtype, module)
         elif out.suffix == ".safetensors":
             rows = None
             if data is not None and dtype is not Dtype.float32:
                 how: dict[str, Any] = {"like": found, "device": "cpu", "quiet": quiet}
+                how["allow_download"] = allow_download
                 rows = read_rows(data, encoder, labelled=True, **how)
             report = _export_file(classifier, out, dtype, rows)
         else:
@@ -262,14 +278,14 @@ def _quantile_text(quantiles: dict[str, float]) -> str:
 
 
 # ---------------------------------------------------------------------------------------- exports
-def _encoder_of(found: Any, name: str) -> Any:
+def _encoder_of(found: Any, name: str, allow_download: bool) -> Any:
     """The encoder of that name, if it is the one that made what the model learned."""
     from dkvb.embedding import load_encoder
 
     path = name.removeprefix("onnx:") if name.startswith("onnx:") else None
     if path and found.encoder_fingerprint is None:
         return path  # a file has a graph of its own already
-    encoder = load_encoder(name)
+    encoder = load_encoder(name, allow_download=allow_download)
     check_same_encoder("--with-encoder", source_of(name, encoder), found)
     return path or encoder
 

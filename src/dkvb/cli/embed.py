@@ -99,8 +99,8 @@ def embed(
     pooling: Annotated[
         Pooling, typer.Option(help="Mean, or the whole spatial map.")
     ] = Pooling.mean,
-    whole: Annotated[
-        bool, typer.Option("--whole", help="Resize whole images; cut nothing off their borders.")
+    no_crop: Annotated[
+        bool, typer.Option("--no-crop", help="Resize images without cropping them.")
     ] = False,
     dtype: Annotated[Dtype, typer.Option(help="Type of the rows.")] = Dtype.float32,
     limit: Annotated[
@@ -158,10 +158,10 @@ def embed(
                 download_to=kept.folder / "datasets",
             )  # fmt: skip
             if limit is not None:
-                items = items.spread(limit)
+                items = items.subsample(limit)
             try:
                 found = embed_items(
-                    model, items, kept, dtype=dtype, whole=whole, on_error=on_error,
+                    model, items, kept, dtype=dtype, crop=not no_crop, on_error=on_error,
                     noise=PixelNoise(noise, noise_seed) if noise else None,
                     batch_rows=batch_size, shard_rows=shard_rows, workers=workers,
                     progress=show_progress(quiet),
@@ -209,7 +209,7 @@ def _file_name(data: str, encoder: str, split: str | None) -> str:
 
 
 def _write(found: Embeddings, path: Path, encoder: str) -> None:
-    from dkvb.embedding import encoder_fingerprint, lasting_name
+    from dkvb.embedding import absolute_name, encoder_fingerprint
     from dkvb.embedding.npz import write_embeddings
 
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -217,7 +217,7 @@ def _write(found: Embeddings, path: Path, encoder: str) -> None:
     about = json.dumps(found.entry.about["identity"], sort_keys=True)
     write_embeddings(
         path, found.parts(), **labels, items=found.items, about=about,
-        encoder=lasting_name(encoder),  # not the cache's: a file may have moved since
+        encoder=absolute_name(encoder),  # not the cache's: a file may have moved since
         encoder_fingerprint=encoder_fingerprint(found.entry.identity["encoder"]),
     )  # fmt: skip
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dkvb.cli._rows import Data, EncoderName, check_same_encoder, read_rows
+from dkvb.cli._rows import AllowDownload, Data, EncoderName, check_same_encoder, read_rows
 from dkvb.cli._shared import Device, Quiet, available, clear_errors, short_warnings
 
 ModelPath = Annotated[Path, typer.Argument(metavar="MODEL", help="Folder of the model.")]
@@ -64,13 +64,14 @@ def learn(
     model: ModelPath,
     data: Data,
     encoder: EncoderName = None,
+    allow_download: AllowDownload = False,
     device: Where = Device.cpu,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """Learn more rows, of known classes or new ones; when it says so, they are on disk."""
     with clear_errors(), short_warnings(), _opened(model, device) as folder:
-        rows = _rows(folder, data, encoder, quiet)
+        rows = _rows(folder, data, encoder, allow_download, quiet)
         count = folder.learn(rows.x, rows.y)
         _acknowledge("learn", count, folder, as_json, quiet)
 
@@ -84,6 +85,7 @@ def forget(
         str | None, typer.Option(help="Or rows to forget, with the labels they were learned with.")
     ] = None,
     encoder: EncoderName = None,
+    allow_download: AllowDownload = False,
     device: Where = Device.cpu,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -96,7 +98,7 @@ def forget(
             if label:
                 count = sum(folder.forget(one) for one in _labels(folder.classifier, label))
             else:
-                rows = _rows(folder, str(data), encoder, quiet)
+                rows = _rows(folder, str(data), encoder, allow_download, quiet)
                 count = folder.forget_samples(rows.x, rows.y)
             _acknowledge("forget", count, folder, as_json, quiet)
 
@@ -143,9 +145,12 @@ def _opened(model: Path, device: Device) -> Any:
     return open_folder(model, available(device))
 
 
-def _rows(folder: Any, data: str, encoder: str | None, quiet: bool) -> Any:
+def _rows(folder: Any, data: str, encoder: str | None, allow_download: bool, quiet: bool) -> Any:
     device = folder.classifier.get_params().get("device", "cpu")
-    return read_rows(data, encoder, labelled=True, like=folder.model, device=device, quiet=quiet)
+    return read_rows(
+        data, encoder, labelled=True, like=folder.model, device=device, quiet=quiet,
+        allow_download=allow_download,
+    )  # fmt: skip
 
 
 def _labels(classifier: Any, texts: list[str]) -> list[Any]:

@@ -1,6 +1,6 @@
-"""From images and text to embeddings: encoders, data sets, and a cache in which nothing is twice.
+"""Embeddings of images and texts: frozen encoders, data sets, and a cache of what was embedded.
 
-A side wing: it knows nothing of the bottleneck, and gives rows that any classifier takes.
+This package does not depend on the bottleneck. Any classifier takes the embeddings it returns.
 """
 
 from dkvb._support.optional import MissingPackageError
@@ -8,7 +8,7 @@ from dkvb.embedding.cache.run import Embeddings, UnreadableItemsError, embed
 from dkvb.embedding.cache.store import Cache
 from dkvb.embedding.datasets import Dataset, load_dataset
 from dkvb.embedding.encoders.encoder import CallableEncoder, Encoder, encoder_fingerprint
-from dkvb.embedding.encoders.registry import lasting_name, load_encoder
+from dkvb.embedding.encoders.registry import absolute_name, load_encoder
 from dkvb.embedding.encoders.transforms import ImageTransform, PixelNoise
 
 __all__ = [
@@ -21,9 +21,9 @@ __all__ = [
     "MissingPackageError",
     "PixelNoise",
     "UnreadableItemsError",
+    "absolute_name",
     "embed",
     "encoder_fingerprint",
-    "lasting_name",
     "load_dataset",
     "load_encoder",
 ]

@@ -77,7 +77,7 @@ def embed(
     *,
     dtype: str = "float32",
     noise: PixelNoise | None = None,
-    whole: bool = False,
+    crop: bool = True,
     on_error: str = "fail",
     batch_rows: int | None = None,
     shard_rows: int = SHARD_ROWS,
@@ -88,12 +88,12 @@ def embed(
 
     Killed at any moment and called again, it goes on after the last full shard, to the same bits;
     processes that embed the same at once share the shards among them. `noise` disturbs the
-    pixels; `whole` resizes pictures without cutting anything off. Items that cannot be decoded have
+    pixels; `crop=False` resizes pictures without cropping them. Items that cannot be decoded have
     no row; they are an error at the end (`on_error="fail"`), or listed in the result ("skip").
     """
     validation.one_of("dtype", dtype, DTYPES)
     validation.one_of("on_error", on_error, ("fail", "skip"))
-    transform = _with_options(encoder, noise, whole)
+    transform = _with_options(encoder, noise, crop)
     start = time.perf_counter()
     cache = cache if isinstance(cache, Cache) else Cache(cache)
     n_workers = validation.positive_int("workers", workers or min(os.cpu_count() or 1, 16))
@@ -136,16 +136,16 @@ def embed(
     )
 
 
-def _with_options(encoder: Encoder, noise: PixelNoise | None, whole: bool) -> Any:
+def _with_options(encoder: Encoder, noise: PixelNoise | None, crop: bool) -> Any:
     transform = encoder.transform
-    if noise is None and not whole:
+    if noise is None and crop:
         return transform
     if not isinstance(transform, ImageTransform):
         raise ValueError(
-            f"noise, whole: expected an encoder of pictures with a transform of this package; "
-            f"{encoder.name} has one of its own"
+            f"noise, crop: expected an image encoder with an ImageTransform; "
+            f"{encoder.name} has another transform; leave both out"
         )
-    return replace(transform.whole() if whole else transform, noise=noise)
+    return replace(transform if crop else transform.without_crop(), noise=noise)
 
 
 class _Job(NamedTuple):

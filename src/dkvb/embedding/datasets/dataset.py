@@ -42,11 +42,11 @@ class Dataset:
     def __len__(self) -> int:
         return self.size
 
-    def spread(self, limit: int) -> Dataset:
-        """At most `limit` items, evenly spread, since folders list a class after the other.
+    def subsample(self, limit: int) -> Dataset:
+        """At most `limit` items at even distances, since folders list one class after another.
 
         >>> letters = texts("letters", list("abcdefgh"))
-        >>> [letters.spread(3).item(i) for i in range(3)]
+        >>> [letters.subsample(3).item(i) for i in range(3)]
         ['a', 'd', 'h']
         """
         if validation.positive_int("limit", limit) >= self.size:

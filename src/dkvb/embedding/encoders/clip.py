@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dkvb._support.optional import require
-from dkvb.embedding.encoders.encoder import ModuleEncoder, Wanted
+from dkvb.embedding.encoders.encoder import EncoderSpec, ModuleEncoder
 from dkvb.embedding.encoders.transforms import ImageTransform
 from dkvb.embedding.encoders.weights import download, load_into, read_state
 
@@ -14,16 +14,16 @@ _TEXT = (
 )  # fmt: skip
 
 
-def build(wanted: Wanted) -> ModuleEncoder:
+def build(spec: EncoderSpec) -> ModuleEncoder:
     """CLIP ViT-B/32: the projected image embedding, not normalised."""
-    name, weights, layer, pooling = wanted[:4]
+    name, weights, layer, pooling = spec[:4]
     if (layer, pooling) != ("last", "mean"):
         raise ValueError(
             f"layer, pooling: expected last and mean for {name}; got {layer} and {pooling}"
         )
     library = require("open_clip", "clip", f"encoder {name}")
     if weights is None:
-        model = download(lambda: library.create_model(_MODEL, pretrained="openai"), name)
+        model = download(lambda: library.create_model(_MODEL, pretrained="openai"), spec)
     else:
         model = library.create_model(_MODEL, pretrained=None)
         # OpenAI publishes TorchScript.
@@ -34,6 +34,6 @@ def build(wanted: Wanted) -> ModuleEncoder:
         model.visual,
         ImageTransform(224, 224, mean=library.OPENAI_DATASET_MEAN, std=library.OPENAI_DATASET_STD),
         identity={"name": name},
-        device=wanted.device,
-        precision=wanted.precision,
+        device=spec.device,
+        precision=spec.precision,
     )

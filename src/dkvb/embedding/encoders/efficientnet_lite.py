@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from dkvb._support.optional import require
-from dkvb.embedding.encoders.encoder import ModuleEncoder, Wanted, pooled
+from dkvb.embedding.encoders.encoder import EncoderSpec, ModuleEncoder, pooled
 from dkvb.embedding.encoders.transforms import ImageTransform
 from dkvb.embedding.encoders.weights import load_into, read_state
 
@@ -17,9 +17,9 @@ _SIZES = {"efficientnet_lite0": 224, "efficientnet_lite1": 240, "efficientnet_li
 _EXTRA = "efficientnet-lite"
 
 
-def build(wanted: Wanted) -> ModuleEncoder:
+def build(spec: EncoderSpec) -> ModuleEncoder:
     """EfficientNet-Lite `name`; the published scaling, (x − 127) / 128 on bytes."""
-    name, weights, layer, pooling = wanted[:4]
+    name, weights, layer, pooling = spec[:4]
     library = require("efficientnet_lite_pytorch", _EXTRA, f"encoder {name}")
     network = library.EfficientNet.from_name(name.replace("_", "-"))
     load_into(network, read_state(weights or _packaged_weights(name)), name, unused=("_fc.",))
@@ -29,9 +29,9 @@ def build(wanted: Wanted) -> ModuleEncoder:
         network,
         partial(_features, network, layer, pooling),
         ImageTransform(size, size + 32, mean=(127 / 255,) * 3, std=(128 / 255,) * 3),
-        identity=wanted.read_at,
-        device=wanted.device,
-        precision=wanted.precision,
+        identity=spec.settings,
+        device=spec.device,
+        precision=spec.precision,
     )
 
 

@@ -25,8 +25,8 @@ PRECISIONS = ("auto", "float32", "float16")
 Identity = Mapping[str, Any]
 
 
-class Wanted(NamedTuple):
-    """Which encoder somebody wants, with which weights, read at which place, computed where."""
+class EncoderSpec(NamedTuple):
+    """An encoder to build: its name, weights, layer, pooling, device and precision."""
 
     name: str
     weights: str | Path | None = None  # a local file; None: what its library has
@@ -34,10 +34,11 @@ class Wanted(NamedTuple):
     pooling: str = "mean"
     device: torch.device | str = "cpu"
     precision: str = "auto"
+    allow_download: bool = True  # whether a server may be contacted for weights
 
     @property
-    def read_at(self) -> dict[str, str]:
-        """What of this decides the numbers, besides weights."""
+    def settings(self) -> dict[str, str]:
+        """The settings that decide the embeddings, besides the weights."""
         return {"name": self.name, "layer": self.layer, "pooling": self.pooling}
 
 

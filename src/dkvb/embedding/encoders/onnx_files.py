@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from dkvb._support.optional import require
-from dkvb.embedding.encoders.encoder import Identity, Wanted, pooled
+from dkvb.embedding.encoders.encoder import EncoderSpec, Identity, pooled
 from dkvb.embedding.encoders.transforms import ImageTransform
 
 
@@ -20,7 +20,7 @@ class OnnxEncoder:
     """An ONNX file behind the protocol; its first input takes pictures, its first output is used.
 
     Unless a transform is given, pictures are made as large as the file asks for (224 where it
-    does not say), whole, and scaled by the mean and standard deviation of ImageNet.
+    does not say), without cropping, and scaled by the mean and standard deviation of ImageNet.
     """
 
     takes = "image"
@@ -38,11 +38,11 @@ class OnnxEncoder:
         if not path.is_file():
             raise ValueError(f"encoder: expected an ONNX file; found none at {path}")
         self.name, self.pooling, self.device = f"onnx:{path}", pooling, torch.device(device)
-        wanted = ["CPUExecutionProvider"]
+        providers = ["CPUExecutionProvider"]
         if self.device.type == "cuda":
-            wanted.insert(0, "CUDAExecutionProvider")
-        here = [provider for provider in wanted if provider in runtime.get_available_providers()]
-        self._session = runtime.InferenceSession(str(path), providers=here)
+            providers.insert(0, "CUDAExecutionProvider")
+        available = [one for one in providers if one in runtime.get_available_providers()]
+        self._session = runtime.InferenceSession(str(path), providers=available)
         source = self._session.get_inputs()[0]
         if len(source.shape) != 4:
             raise ValueError(
@@ -68,15 +68,15 @@ class OnnxEncoder:
         return pooled(torch.cat(parts), self.pooling).float()
 
 
-def build(wanted: Wanted) -> OnnxEncoder:
+def build(spec: EncoderSpec) -> OnnxEncoder:
     """The ONNX file after the colon."""
-    name, weights, layer, pooling = wanted[:4]
+    name, weights, layer, pooling = spec[:4]
     if weights is not None or layer != "last":
         raise ValueError(
             f"weights, layer: expected neither for {name}, which holds its own; "
             f"got {weights} and {layer}"
         )
-    return OnnxEncoder(name.partition(":")[2], pooling=pooling, device=wanted.device)
+    return OnnxEncoder(name.partition(":")[2], pooling=pooling, device=spec.device)
 
 
 def _hash(path: Path) -> str:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import torch
 
-from dkvb.embedding.encoders.encoder import CallableEncoder, Wanted
+from dkvb.embedding.encoders.encoder import CallableEncoder, EncoderSpec
 
 _WIDTH = 256
 
 
-def build(wanted: Wanted) -> CallableEncoder:
+def build(spec: EncoderSpec) -> CallableEncoder:
     """An encoder that passes prepared rows through."""
-    if wanted.weights is not None:
-        raise ValueError(f"weights: expected none for {wanted.name}, which reads prepared rows")
+    if spec.weights is not None:
+        raise ValueError(f"weights: expected none for {spec.name}, which reads prepared rows")
     return CallableEncoder(
         lambda rows: torch.stack(list(rows)),  # (n, 256)
-        name=wanted.name,
+        name=spec.name,
         dimension=_WIDTH,
         takes="vector",
         fingerprint="rows as they are",

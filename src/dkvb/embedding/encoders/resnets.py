@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from dkvb._support.optional import require
-from dkvb.embedding.encoders.encoder import ModuleEncoder, Wanted, pooled
+from dkvb.embedding.encoders.encoder import EncoderSpec, ModuleEncoder, pooled
 from dkvb.embedding.encoders.transforms import ImageTransform
 from dkvb.embedding.encoders.weights import download, load_into, read_state
 
@@ -22,12 +22,12 @@ _URLS = {
 _HEADS = ("fc.", "projection_head.", "prototypes.")
 
 
-def build(wanted: Wanted) -> ModuleEncoder:
+def build(spec: EncoderSpec) -> ModuleEncoder:
     """The ResNet50 called `name`, with torchvision's or the authors' weights."""
-    name, weights, layer, pooling = wanted[:4]
+    name, weights, layer, pooling = spec[:4]
     models = require("torchvision.models", "torchvision", f"encoder {name}")
     network = _wide_resnet50(models, 2) if name == "swav_resnet50w2" else models.resnet50()
-    load_into(network, read_state(weights) if weights else _published(name, models), name, _HEADS)
+    load_into(network, read_state(weights) if weights else _published(spec, models), name, _HEADS)
     network.fc = nn.Identity()
     supervised = name == "resnet50"
     return ModuleEncoder(
@@ -38,25 +38,28 @@ def build(wanted: Wanted) -> ModuleEncoder:
         ImageTransform(
             224, 232 if supervised else 256, "bicubic" if name.startswith("dino") else "bilinear"
         ),
-        identity=wanted.read_at,
-        device=wanted.device,
-        precision=wanted.precision,
+        identity=spec.settings,
+        device=spec.device,
+        precision=spec.precision,
     )
 
 
-def _published(name: str, models: Any) -> Any:
-    if name == "resnet50":
-        published = models.ResNet50_Weights.IMAGENET1K_V2
-        return download(lambda: published.get_state_dict(progress=False, check_hash=True), name)
-    path = Path(torch.hub.get_dir()) / "checkpoints" / Path(_URLS[name]).name
+def _published(spec: EncoderSpec, models: Any) -> Any:
+    published = models.ResNet50_Weights.IMAGENET1K_V2
+    url = published.url if spec.name == "resnet50" else _URLS[spec.name]
+    path = Path(torch.hub.get_dir()) / "checkpoints" / Path(url).name  # where torch.hub keeps it
 
-    def fetch() -> dict[str, Tensor]:
+    def fetch() -> Any:
+        if not path.is_file() and not spec.allow_download:
+            raise FileNotFoundError(f"there is no file {path}")
+        if spec.name == "resnet50":
+            return published.get_state_dict(progress=False, check_hash=True)
         if not path.is_file():
             path.parent.mkdir(parents=True, exist_ok=True)
-            torch.hub.download_url_to_file(_URLS[name], str(path), progress=False)
+            torch.hub.download_url_to_file(url, str(path), progress=False)
         return read_state(path)
 
-    return download(fetch, name)
+    return download(fetch, spec)
 
 
 def _wide_resnet50(models: Any, width: int) -> Any:

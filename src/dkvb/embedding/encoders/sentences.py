@@ -12,8 +12,8 @@ from torch import Tensor
 
 from dkvb._support.optional import require
 from dkvb.embedding.encoders.encoder import (
+    EncoderSpec,
     Identity,
-    Wanted,
     arithmetic,
     as_it_is,
     resolve_precision,
@@ -51,9 +51,9 @@ class SentenceEncoder:
         return rows.float().cpu()
 
 
-def build(wanted: Wanted) -> SentenceEncoder:
+def build(spec: EncoderSpec) -> SentenceEncoder:
     """The model after the colon: a local folder, or a name that the library can download."""
-    name, weights, layer, pooling = wanted[:4]
+    name, weights, layer, pooling = spec[:4]
     where = name.partition(":")[2]
     if weights is not None:
         raise ValueError(
@@ -69,14 +69,16 @@ def build(wanted: Wanted) -> SentenceEncoder:
     require("transformers.utils.logging", "text", f"encoder {name}").disable_progress_bar()
     local = Path(where).expanduser()
     is_folder = local.is_dir()
-    place = torch.device(wanted.device)
+    place = torch.device(spec.device)
     model = download(
         lambda: library.SentenceTransformer(
-            str(local) if is_folder else where, device=str(place), local_files_only=is_folder
+            str(local) if is_folder else where,
+            device=str(place),
+            local_files_only=is_folder or not spec.allow_download,
         ),
-        name,
+        spec,
     )
-    return SentenceEncoder(name, model, place, wanted.precision)
+    return SentenceEncoder(name, model, place, spec.precision)
 
 
 def _tokenizer(model: Any) -> str:

@@ -9,14 +9,14 @@ from typing import Any
 from torch import Tensor
 
 from dkvb._support.optional import require
-from dkvb.embedding.encoders.encoder import ModuleEncoder, Wanted, pooled
+from dkvb.embedding.encoders.encoder import EncoderSpec, ModuleEncoder, pooled
 from dkvb.embedding.encoders.transforms import ImageTransform
 from dkvb.embedding.encoders.weights import download, load_into, read_state
 
 
-def build(wanted: Wanted) -> ModuleEncoder:
+def build(spec: EncoderSpec) -> ModuleEncoder:
     """The timm model after the colon; "last" is what its classifier would see."""
-    name, weights, layer, pooling = wanted[:4]
+    name, weights, layer, pooling = spec[:4]
     library = require("timm", "timm", f"encoder {name}")
     model_name = name.partition(":")[2]
     if not model_name.startswith("hf") and not library.is_model(model_name):
@@ -26,7 +26,7 @@ def build(wanted: Wanted) -> ModuleEncoder:
             f"encoder: expected a model of timm, such as {', '.join(near)}; got {model_name!r}"
         )
     if weights is None:
-        model = download(lambda: library.create_model(model_name, pretrained=True), name)
+        model = download(lambda: library.create_model(model_name, pretrained=True), spec)
     else:
         model = library.create_model(model_name, pretrained=False)
         head = model.pretrained_cfg.get("classifier") or "classifier"
@@ -37,9 +37,9 @@ def build(wanted: Wanted) -> ModuleEncoder:
         model,
         partial(_features, model, _index(model, layer, name), pooling),
         _transform(library.data.resolve_model_data_config(model)),
-        identity=wanted.read_at,
-        device=wanted.device,
-        precision=wanted.precision,
+        identity=spec.settings,
+        device=spec.device,
+        precision=spec.precision,
     )
 
 
@@ -60,10 +60,10 @@ def _index(model: Any, layer: str, name: str) -> int | None:
         return None
     info = getattr(model, "feature_info", None) or ()
     reductions = [item["reduction"] for item in getattr(info, "info", info)]
-    wanted = 2 ** (int(layer[-1]) + 1)
-    if reductions.count(wanted) != 1 or not hasattr(model, "forward_intermediates"):
+    reduction = 2 ** (int(layer[-1]) + 1)
+    if reductions.count(reduction) != 1 or not hasattr(model, "forward_intermediates"):
         raise ValueError(f"layer: expected last for {name}, which has no stages; got {layer!r}")
-    return reductions.index(wanted)
+    return reductions.index(reduction)
 
 
 def _transform(config: dict[str, Any]) -> ImageTransform:

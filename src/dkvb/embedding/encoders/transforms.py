@@ -103,8 +103,8 @@ class ImageTransform:
         left, top = round((wide - self.crop) / 2.0), round((high - self.crop) / 2.0)
         return image.crop((left, top, left + self.crop, top + self.crop))
 
-    def whole(self) -> ImageTransform:
-        """The same, without cutting anything off: for small pictures that are all centre."""
+    def without_crop(self) -> ImageTransform:
+        """The same transform without cropping, for small images whose object fills the frame."""
         return replace(self, resize=None)
 
     def describe(self) -> dict[str, Any]:

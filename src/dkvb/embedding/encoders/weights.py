@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from dkvb._support.optional import require
+
+if TYPE_CHECKING:
+    from dkvb.embedding.encoders.encoder import EncoderSpec
 
 State = Mapping[str, Tensor]
 
@@ -101,15 +105,42 @@ def _some(names: set[str]) -> str:
     return f" ({', '.join(sorted(names)[:3])}{', ...' if len(names) > 3 else ''})" if names else ""
 
 
-def download(fetch: Callable[[], Any], name: str) -> Any:
-    """What `fetch` downloads; where that fails, an error that names the way without a network."""
+def download(fetch: Callable[[], Any], spec: EncoderSpec) -> Any:
+    """What `fetch` downloads or finds on this machine; a failure names the way without a network.
+
+    Where downloads are not allowed, libraries of Hugging Face are offline while `fetch` runs.
+    """
     try:
-        return fetch()
+        with nullcontext() if spec.allow_download else _hub_offline():
+            return fetch()
     except Exception as error:  # every library has errors of its own for a missing network
+        reason = " ".join(str(error).split())[:200]
+        if not spec.allow_download:
+            raise ValueError(
+                f"encoder {spec.name}: expected its weights on this machine, since the name comes "
+                f"from a file and nothing is downloaded unless allowed; found none ({reason}); "
+                f"trust it with --allow-download, or name it with --encoder"
+            ) from error
         raise ValueError(
-            f"encoder {name}: expected to download its weights, which failed "
-            f"({' '.join(str(error).split())[:200]}); give a local file with --weights"
+            f"encoder {spec.name}: expected to download its weights, which failed "
+            f"({reason}); give a local file with --weights"
         ) from error
+
+
+@contextmanager
+def _hub_offline() -> Iterator[None]:
+    """Keep huggingface_hub, if it is installed, from contacting its server."""
+    try:
+        from huggingface_hub import constants
+    except ImportError:
+        yield
+        return
+    before = constants.HF_HUB_OFFLINE
+    constants.HF_HUB_OFFLINE = True
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = before
 
 
 def fingerprint(state: State) -> str:

@@ -1,4 +1,4 @@
-"""Real embeddings in the box, small enough for demos, examples and tests (see README.md here)."""
+"""Bundled embeddings of real images, for demos, examples and tests (see README.md here)."""
 
 from importlib.resources import files
 
