@@ -178,7 +178,7 @@ def test_every_picture_has_noise_of_its_own_of_the_size_asked_for():
 
 
 def test_noise_needs_pictures(tmp_path):
-    with pytest.raises(ValueError, match="expected an encoder of pictures"):
+    with pytest.raises(ValueError, match="expected an image encoder"):
         embed(tiny.encoder(), tiny.dataset(3), tmp_path, noise=PixelNoise(0.1))
     with pytest.raises(ValueError, match="noise: expected a number"):
         PixelNoise(-1.0)
