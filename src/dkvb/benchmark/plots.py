@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dkvb._support.optional import require
 from dkvb.benchmark.records import Evaluation, Number, RunRecord
 
 Floats = npt.NDArray[np.float64]
@@ -159,11 +160,10 @@ def draw_bars(
 
 def panels(columns: int = 1, width: float = 8.0, height: float = 4.5) -> tuple[Any, list[Any]]:
     """A figure with axes side by side. No pyplot: it keeps global state, and wants a display."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = require("matplotlib.figure", "plots", "plots").Figure(
+        figsize=(width, height), layout="constrained"
+    )
+    require("matplotlib.backends.backend_agg", "plots", "plots").FigureCanvasAgg(figure)
     every = [figure.add_subplot(1, columns, column + 1) for column in range(columns)]
     for axes in every:
         axes.grid(alpha=0.3)

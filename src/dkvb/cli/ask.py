@@ -134,6 +134,10 @@ def export(
         from dkvb._support import validation
 
         validation.new_file("OUT", out)
+        if out.suffix == ".onnx":
+            from dkvb._support.optional import require
+
+            require("onnx", "export", "dkvb export")
         found = read_model(model)
         name = encoder or found.encoder
         if with_encoder and (name is None or out.suffix != ".onnx"):

@@ -1,4 +1,4 @@
-"""`dkvb demo`: the main job, on data in the box."""
+"""`dkvb demo`: class-incremental learning on bundled data."""
 
 from __future__ import annotations
 
@@ -20,6 +20,9 @@ from dkvb.cli._shared import (
 def demo(out: Out = Path("demo-output"), quiet: Quiet = False) -> None:
     """Learn real images two classes at a time, in under a minute."""
     with clear_errors():
+        from dkvb._support.optional import require
+
+        require("matplotlib", "plots", "dkvb demo")
         folder = make_folder(out)
     from dkvb.benchmark.demo import run
 

@@ -134,11 +134,12 @@ def evaluate(
 
 
 def _draw_curves(records: list[Any], path: Path) -> Path | None:
+    from dkvb._support.optional import MissingPackageError
+
     try:
         from dkvb.benchmark.plots import accuracy_curves
 
         return accuracy_curves(records, path)
-    except ModuleNotFoundError as error:
-        if error.name != "matplotlib":
-            raise
-        return None  # a comparison without matplotlib is a comparison still, only without a picture
+    except MissingPackageError as error:
+        note(f"no picture: {error}")  # the results are complete without it
+        return None

@@ -28,6 +28,10 @@ def report(
     An HTML page holds everything; figures of a Markdown page lie in a folder of its name.
     """
     with clear_errors():
+        from dkvb._support.optional import require
+
+        for package in ("matplotlib", "jinja2"):
+            require(package, "report", "dkvb report")
         from dkvb._support.files.atomic import replace_file
         from dkvb.benchmark.report import build
 

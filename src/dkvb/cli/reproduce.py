@@ -37,7 +37,7 @@ def reproduce(
         str | None, typer.Option(help="Seeds, separated by commas; 1,2,3,4,5, or 1 with --quick.")
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Small sizes, few epochs, data in the box.")
+        bool, typer.Option("--quick", help="Small sizes, few epochs, bundled data.")
     ] = False,
     change: Annotated[
         list[str] | None,
@@ -67,7 +67,9 @@ def reproduce(
         return
     with clear_errors():
         from dkvb._support import validation
+        from dkvb._support.optional import require
 
+        require("matplotlib", "plots", "dkvb reproduce")
         if not names:
             raise ValueError("NAME: expected an experiment; dkvb reproduce --list names them")
         for name in names:

@@ -75,8 +75,10 @@ def some_state() -> State:
     )
 
 
-@pytest.fixture
-def path(tmp_path):
+@pytest.fixture(params=["in memory", "mapped"])
+def path(tmp_path, request, monkeypatch):
+    if request.param == "mapped":
+        monkeypatch.setattr(container, "MAPPED_BYTES", 9)
     files.write(tmp_path / "file", "thing", some_state())
     return tmp_path / "file"
 
@@ -96,8 +98,9 @@ def test_tensors_that_do_not_lie_in_rows_are_saved_as_they_are(tmp_path):
     assert torch.equal(found["also"], turned[1:])
 
 
-def test_large_tensors_stay_in_the_file_which_never_changes(tmp_path):
-    large = torch.zeros(container.MAPPED_BYTES // 4 + 1)
+def test_large_tensors_stay_in_the_file_which_never_changes(tmp_path, monkeypatch):
+    monkeypatch.setattr(container, "MAPPED_BYTES", 1 << 20)
+    large = torch.zeros(1 << 20)
     files.write(tmp_path / "file", "thing", State({"large": large, "small": large[:3]}))
     before = (tmp_path / "file").read_bytes()
     found = files.read(tmp_path / "file").state.tensors
@@ -160,7 +163,7 @@ def test_other_kinds_folders_and_nothing(path, tmp_path):
     assert reason_of(tmp_path / "nothing")[0] == "missing"
     with pytest.raises(ValueError, match="expected the name of a file"):
         files.write(tmp_path, "thing", State())
-    with pytest.raises(ValueError, match="a folder that is there"):
+    with pytest.raises(ValueError, match="an existing folder"):
         files.write(tmp_path / "no" / "file", "thing", State())
 
 

@@ -6,13 +6,16 @@ import io
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, UnidentifiedImageError
 
 from dkvb._support import validation
+from dkvb.embedding.encoders.transforms import pillow
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 Array = NDArray[Any]
 
@@ -86,10 +89,11 @@ def image_files(
 
 def decode_image(content: bytes) -> Image.Image:
     """A picture from the bytes of its file, in full: a cut file raises here."""
+    library = pillow("images")
     try:
-        image = Image.open(io.BytesIO(content))
-    except UnidentifiedImageError:  # whose text names the buffer; who asked knows the file's name
-        raise UnidentifiedImageError("the file is no image of a known format") from None
+        image: Image.Image = library.open(io.BytesIO(content))
+    except library.UnidentifiedImageError as error:  # whose text names the buffer, not the file
+        raise type(error)("the file is no image of a known format") from None
     image.load()
     return image
 
@@ -102,7 +106,7 @@ def image_array(name: str, pixels: Array, labels: Array | None) -> Dataset:
         "image",
         len(pixels),
         lambda i: np.ascontiguousarray(pixels[i]).tobytes(),
-        lambda content: Image.fromarray(np.frombuffer(content, np.uint8).reshape(shape)),
+        lambda content: pillow("images").fromarray(np.frombuffer(content, np.uint8).reshape(shape)),
         lambda i: f"row {i}",
         labels,
     )

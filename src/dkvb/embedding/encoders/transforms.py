@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
 from torch import Tensor
 
 from dkvb._support import validation
+from dkvb._support.optional import require
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
-_INTERPOLATIONS = {
-    "bilinear": Image.Resampling.BILINEAR,
-    "bicubic": Image.Resampling.BICUBIC,
-    "lanczos": Image.Resampling.LANCZOS,
-    "nearest": Image.Resampling.NEAREST,
-}
+_INTERPOLATIONS = ("bilinear", "bicubic", "lanczos", "nearest")
 
 Pixels = NDArray[np.float32]
+
+
+def pillow(purpose: str) -> Any:
+    """The module `PIL.Image`, which the extra `images` brings."""
+    return require("PIL.Image", "images", purpose)
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,7 @@ class ImageTransform:
     The shorter side becomes `resize` pixels and the centre of `crop` × `crop` is taken; with
     `resize=None` the whole picture is made `crop` × `crop`, whatever its proportions.
 
+    >>> from PIL import Image
     >>> ImageTransform(crop=224, resize=256)(Image.new("RGB", (640, 480))).shape
     torch.Size([3, 224, 224])
     """
@@ -84,14 +88,15 @@ class ImageTransform:
                 np.asarray(image, dtype=np.float32) / np.float32(255)
             )  # (height, width, 3)
             # In floats, since 8 bits would round small noise away.
-            planes = [self._fit(Image.fromarray(noisy[:, :, c])) for c in range(3)]
+            library = pillow("noise")
+            planes = [self._fit(library.fromarray(noisy[:, :, c])) for c in range(3)]
             pixels = np.stack([np.asarray(plane) for plane in planes], axis=-1)
         chw = torch.from_numpy(pixels).permute(2, 0, 1)  # (3, crop, crop)
         mean, std = (torch.tensor(values)[:, None, None] for values in (self.mean, self.std))
         return ((chw - mean) / std).contiguous()
 
     def _fit(self, image: Image.Image) -> Image.Image:
-        how = _INTERPOLATIONS[self.interpolation]
+        how = pillow("images").Resampling[self.interpolation.upper()]
         if self.resize is None:
             return image.resize((self.crop, self.crop), how)
         width, height = image.size

@@ -9,10 +9,9 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import safetensors.torch
 import torch
 from torch import Tensor, nn
-
-from dkvb._support.optional import require
 
 if TYPE_CHECKING:
     from dkvb.embedding.encoders.encoder import EncoderSpec
@@ -49,7 +48,7 @@ def read_state(path: str | Path, *, scripted: bool = False) -> dict[str, Tensor]
 
 def _read(path: Path, scripted: bool) -> Any:
     if path.suffix == ".safetensors":
-        return require("safetensors.torch", "safetensors", "weights").load_file(path)
+        return safetensors.torch.load_file(path)
     if scripted and zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
             if any(name.endswith("/constants.pkl") for name in archive.namelist()):
