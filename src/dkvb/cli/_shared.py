@@ -32,13 +32,28 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the summary as JSON,
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 
 
+def printable(text: object) -> str:
+    """Return text in one line without control characters, which could command a terminal.
+
+    >>> printable("red\\x1b[2J\\nblue")
+    'red\\\\x1b[2J\\\\nblue'
+    """
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(text))
+
+
+def to_json(value: Any, indent: int | None = None) -> str:
+    """Return JSON that holds no control characters but line breaks between its lines."""
+    text = json.dumps(value, indent=indent, ensure_ascii=False)
+    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
+
+
 @contextmanager
 def clear_errors() -> Iterator[None]:
     """Bad input ends with one line and exit code 2, not with a traceback."""
     try:
         yield
     except (ValueError, TypeError, OSError) as error:
-        message = Text(f"error: {' '.join(str(error).split())}", style="bold red")
+        message = Text(printable(f"error: {' '.join(str(error).split())}"), style="bold red")
         Console(stderr=True).print(message, soft_wrap=True)
         raise typer.Exit(2) from error
 
@@ -52,7 +67,7 @@ def short_warnings() -> Iterator[None]:
         from dkvb._support import process_group
 
         if process_group.rank() == 0:
-            text = Text(f"warning: {message}", style="yellow")
+            text = Text(printable(f"warning: {message}"), style="yellow")
             Console(stderr=True).print(text, soft_wrap=True)
 
     with warnings.catch_warnings():
@@ -62,7 +77,7 @@ def short_warnings() -> Iterator[None]:
 
 def note(text: str) -> None:
     """Something to know, beside the results."""
-    Console(stderr=True).print(Text(text, style="dim"), soft_wrap=True)
+    Console(stderr=True).print(Text(printable(text), style="dim"), soft_wrap=True)
 
 
 def silence(text: str) -> None:
@@ -110,7 +125,7 @@ _COLUMNS = {
 def show(summary: Mapping[str, Any], as_json: bool, title: str, first: str = "classifier") -> None:
     """Print a summary: a row a classifier, a column a metric."""
     if as_json:
-        typer.echo(json.dumps(summary, indent=2, ensure_ascii=False))
+        typer.echo(to_json(summary, indent=2))
         return
     metrics = list(dict.fromkeys(metric for row in summary.values() for metric in row))
     if set(metrics) >= _COLUMNS.keys():
@@ -122,7 +137,7 @@ def show(summary: Mapping[str, Any], as_json: bool, title: str, first: str = "cl
             _COLUMNS.get(metric, metric.replace("_", " ")), justify="right", no_wrap=True
         )
     for classifier, row in summary.items():
-        table.add_row(classifier, *(_cell(row.get(metric)) for metric in metrics))
+        table.add_row(Text(printable(classifier)), *(_cell(row.get(metric)) for metric in metrics))
     # A pipe has no width to keep to.
     Console(width=None if sys.stdout.isatty() else 200).print(table)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,7 +16,16 @@ from dkvb.cli._rows import (
     read_rows,
     source_of,
 )
-from dkvb.cli._shared import Device, Quiet, available, clear_errors, note, short_warnings
+from dkvb.cli._shared import (
+    Device,
+    Quiet,
+    available,
+    clear_errors,
+    note,
+    printable,
+    short_warnings,
+    to_json,
+)
 from dkvb.cli.embed import readable
 from dkvb.cli.model import AsJson, Where, read_model
 
@@ -88,7 +96,7 @@ def inspect(
             )  # fmt: skip
             facts["novelty_of_data"] = _quantiles(found.classifier.novelty(rows.x))
     if as_json:
-        typer.echo(json.dumps(facts, indent=2, ensure_ascii=False))
+        typer.echo(to_json(facts, indent=2))
     else:
         _show_facts(facts)
 
@@ -103,10 +111,14 @@ def history(
 
         entries = read_folder(model).history
     if as_json:
-        typer.echo(json.dumps([vars(entry) for entry in entries], indent=2))
+        typer.echo(to_json([_entry_facts(entry) for entry in entries], indent=2))
     else:
         for entry in entries:
-            typer.echo(f"{entry.time}  {entry.operation:<15}{entry.count}")
+            typer.echo(printable(f"{entry.time}  {entry.operation:<15}{entry.count}"))
+
+
+def _entry_facts(entry: Any) -> dict[str, Any]:
+    return {name: value for name, value in vars(entry).items() if name != "digest"}
 
 
 def export(
@@ -160,11 +172,11 @@ def export(
         else:
             raise ValueError(f"OUT: expected a name in .onnx or .safetensors; got {out}")
     if as_json:
-        typer.echo(json.dumps(report))
+        typer.echo(to_json(report))
     elif not quiet:
         for line in report.pop("notes", ()):
-            typer.echo(line)
-        typer.echo(f"wrote {report['path']}, {readable(report['file_bytes'])}")
+            typer.echo(printable(line))
+        typer.echo(printable(f"wrote {report['path']}, {readable(report['file_bytes'])}"))
 
 
 # ---------------------------------------------------------------------------------------- answers
@@ -179,9 +191,9 @@ def _answers(labels: Any, shares: Any, novelty: Any) -> list[dict[str, Any]]:
 
 def _print_answers(labels: Any, shares: Any, novelty: Any, as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps(_answers(labels, shares, novelty), ensure_ascii=False))
+        typer.echo(to_json(_answers(labels, shares, novelty)))
     else:
-        typer.echo("\n".join(map(str, labels.tolist())))
+        typer.echo("\n".join(map(printable, labels.tolist())))
 
 
 def _check_name(out: Path) -> None:
@@ -272,9 +284,9 @@ def _show_facts(facts: dict[str, Any]) -> None:
     if "novelty_of_data" in facts:
         lines["novelty of data"] = _quantile_text(facts["novelty_of_data"])
     for name, text in lines.items():
-        typer.echo(f"{name:<20}{text}")
+        typer.echo(f"{name:<20}{printable(text)}")
     for label, n in facts.get("examples", {}).items():
-        typer.echo(f"  {label:<18}{n}")
+        typer.echo(f"  {printable(label):<18}{n}")
 
 
 def _quantile_text(quantiles: dict[str, float]) -> str:

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from dkvb.cli._rows import AllowDownload, Data, EncoderName, check_same_encoder, read_rows
-from dkvb.cli._shared import Device, Quiet, available, clear_errors, short_warnings
+from dkvb.cli._shared import (
+    Device,
+    Quiet,
+    available,
+    clear_errors,
+    printable,
+    short_warnings,
+    to_json,
+)
 
 ModelPath = Annotated[Path, typer.Argument(metavar="MODEL", help="Folder of the model.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+OperationId = Annotated[
+    str | None,
+    typer.Option(help="Name of this operation; repeated with the same one, it counts once."),
+]
+Wait = Annotated[
+    float, typer.Option(min=0, help="Seconds to wait for another process that changes the model.")
+]
 Where = Annotated[Device, typer.Option("--device", help="Where to compute.")]
 
 
@@ -26,11 +40,11 @@ def fit(
         str, typer.Option(metavar="NAME[:key=value,...]", help="What shall learn.")
     ] = "bottleneck:rule=counts",
     encoder: EncoderName = None,
-    replace: Annotated[
-        bool,
-        typer.Option("--replace", help="Allow another model's place, or a folder of other files."),
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the model in the folder.")
     ] = False,
     seed: Annotated[int, typer.Option(help="Seed of all that is random.")] = 0,
+    wait: Wait = 0.0,
     device: Where = Device.cpu,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -38,11 +52,11 @@ def fit(
     """Make a model and let it learn; MODEL is a new folder."""
     with clear_errors(), short_warnings():
         from dkvb.benchmark.grid import parse_spec
-        from dkvb.deploy.store import create
+        from dkvb.deploy.store import check_target, create
         from dkvb.estimators.registry import make_classifier
 
         spec, place = parse_spec(classifier), available(device)
-        _check_free(model, replace)
+        check_target(model, overwrite)  # before any work
         how: dict[str, Any] = {"device": place, "quiet": quiet}
         rows = read_rows(data, encoder, labelled=True, **how)
         unlabelled = None
@@ -55,7 +69,7 @@ def fit(
         made.fit(rows.x, rows.y)
         with create(
             model, made, encoder=rows.encoder, encoder_fingerprint=rows.encoder_fingerprint,
-            rows=len(rows.y), replace=replace,
+            rows=len(rows.y), overwrite=overwrite, wait=wait,
         ) as folder:  # fmt: skip
             _acknowledge("fit", len(rows.y), folder, as_json, quiet)
 
@@ -65,14 +79,16 @@ def learn(
     data: Data,
     encoder: EncoderName = None,
     allow_download: AllowDownload = False,
+    operation_id: OperationId = None,
+    wait: Wait = 0.0,
     device: Where = Device.cpu,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """Learn more rows, of known classes or new ones; when it says so, they are on disk."""
-    with clear_errors(), short_warnings(), _opened(model, device) as folder:
+    with clear_errors(), short_warnings(), _opened(model, device, wait) as folder:
         rows = _rows(folder, data, encoder, allow_download, quiet)
-        count = folder.learn(rows.x, rows.y)
+        count = folder.learn(rows.x, rows.y, operation_id=operation_id)
         _acknowledge("learn", count, folder, as_json, quiet)
 
 
@@ -86,6 +102,8 @@ def forget(
     ] = None,
     encoder: EncoderName = None,
     allow_download: AllowDownload = False,
+    operation_id: OperationId = None,
+    wait: Wait = 0.0,
     device: Where = Device.cpu,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -94,12 +112,15 @@ def forget(
     with clear_errors(), short_warnings():
         if bool(label) == (data is not None):
             raise ValueError("forget: expected either --label or --data")
-        with _opened(model, device) as folder:
+        with _opened(model, device, wait) as folder:
             if label:
-                count = sum(folder.forget(one) for one in _labels(folder.classifier, label))
+                labels = label
+                if not folder.is_done("forget", operation_id):
+                    labels = _labels(folder.classifier, label)
+                count = folder.forget(*labels, operation_id=operation_id)
             else:
                 rows = _rows(folder, str(data), encoder, allow_download, quiet)
-                count = folder.forget_samples(rows.x, rows.y)
+                count = folder.forget_samples(rows.x, rows.y, operation_id=operation_id)
             _acknowledge("forget", count, folder, as_json, quiet)
 
 
@@ -108,23 +129,21 @@ def merge(
     others: Annotated[
         list[Path], typer.Argument(metavar="OTHER...", help="Models with the same keys and rule.")
     ],
+    operation_id: OperationId = None,
+    wait: Wait = 0.0,
     device: Where = Device.cpu,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """Add what other models have learned with the same keys; these stay as they are."""
     with clear_errors(), short_warnings():
-        if model.resolve() in [other.resolve() for other in others]:
-            raise ValueError(
-                f"OTHER: expected other models than {model}; got it too, and adding it to itself "
-                "would count every row twice"
-            )
+        _check_distinct(model, others)
         found = [read_model(other, device) for other in others]
-        with _opened(model, device) as folder:
+        with _opened(model, device, wait) as folder:
             known = next((m for m in (folder.model, *found) if m.encoder_fingerprint), None)
             for other, one in zip(others, found, strict=True):
                 check_same_encoder(f"OTHER {other}", one, known)
-            count = folder.merge(*(one.classifier for one in found))
+            count = folder.merge(*(one.classifier for one in found), operation_id=operation_id)
             _acknowledge("merge", count, folder, as_json, quiet)
 
 
@@ -139,10 +158,28 @@ def read_model(path: Path, device: Device = Device.cpu) -> Any:
     return read_folder(path, place)
 
 
-def _opened(model: Path, device: Device) -> Any:
+def _opened(model: Path, device: Device, wait: float) -> Any:
     from dkvb.deploy.store import open_folder
 
-    return open_folder(model, available(device))
+    return open_folder(model, available(device), wait)
+
+
+def _check_distinct(model: Path, others: list[Path]) -> None:
+    """Raise where a model would be added to itself, or twice."""
+    met = [_own_path(model)]
+    for other in others:
+        if _own_path(other) in met:
+            raise ValueError(
+                f"OTHER: expected models other than MODEL, each once; got {other} twice, and "
+                "adding it again would count every row twice"
+            )
+        met.append(_own_path(other))
+
+
+def _own_path(path: Path) -> Path:
+    """The folder of a model, also for the snapshot in it."""
+    path = path.resolve()
+    return path.parent if path.name == "model.safetensors" else path
 
 
 def _rows(folder: Any, data: str, encoder: str | None, allow_download: bool, quiet: bool) -> Any:
@@ -163,22 +200,6 @@ def _labels(classifier: Any, texts: list[str]) -> list[Any]:
     return [known[text] for text in dict.fromkeys(texts)]
 
 
-def _check_free(model: Path, replace: bool) -> None:
-    from dkvb.deploy.store.folder import SNAPSHOT, strangers
-
-    if (model / SNAPSHOT).exists() and not replace:
-        raise ValueError(
-            f"{model}: expected a new folder; there is a model; choose another name, let it "
-            "learn more with dkvb learn, or put a new one in its place with --replace"
-        )
-    if not replace and (found := strangers(model)):
-        shown = ", ".join(found[:3]) + (", …" if len(found) > 3 else "")
-        raise ValueError(
-            f"{model}: expected a new or an empty folder; found {shown}, which no model has; "
-            "choose another name, or put the model beside that with --replace"
-        )
-
-
 _DONE = {"fit": "learned", "learn": "learned", "forget": "forgot", "merge": "added"}
 
 
@@ -189,7 +210,8 @@ def _acknowledge(operation: str, count: int, folder: Any, as_json: bool, quiet: 
     n_classes = len(folder.classifier.classes_)
     if as_json:
         facts = {"operation": operation, "rows": count, "classes": n_classes}
-        typer.echo(json.dumps({**facts, "model": str(folder.path)}))
+        typer.echo(to_json({**facts, "model": str(folder.path)}))
     else:
         rows = f"{count} row{'s' * (count != 1)}"
-        typer.echo(f"{_DONE[operation]} {rows}; {folder.path} knows {n_classes} classes")
+        classes = f"{n_classes} class{'es' * (n_classes != 1)}"
+        typer.echo(printable(f"{_DONE[operation]} {rows}; {folder.path} knows {classes}"))

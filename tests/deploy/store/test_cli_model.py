@@ -42,13 +42,13 @@ def test_a_models_life(place):
     assert dkvb("predict", "model", "--data", "rows.npz").stderr == ""
     assert good("forget", "model", "--label", "bee") == "forgot 15 rows; model knows 3 classes\n"
     assert (
-        good("forget", "model", "--data", "late.npz") == "forgot 30 rows; model knows 1 classes\n"
+        good("forget", "model", "--data", "late.npz") == "forgot 30 rows; model knows 1 class\n"
     )
     entries = json.loads(good("history", "model", "--json"))
     assert [(e["operation"], e["count"]) for e in entries] == [
         ("fit", 30), ("learn", 30), ("forget", 15), ("forget_samples", 30),
     ]  # fmt: skip
-    assert set(entries[0]) == {"operation", "count", "time"}
+    assert set(entries[0]) == {"operation", "count", "time", "id"}
     assert "ant" not in good("history", "model")
 
 
@@ -57,9 +57,9 @@ def test_merge_of_two_sites(place):
     fit("counts", "--keys", "rows.npz", model="other")
     good("learn", "other", "--data", "late.npz")
     before = (place / "other" / "journal").read_bytes()
-    assert good("merge", "model", "other", "other").startswith("added 120 rows; model knows 4")
+    assert good("merge", "model", "other").startswith("added 60 rows; model knows 4")
     assert (place / "other" / "journal").read_bytes() == before
-    assert read_folder("model").classifier.examples_ == {"ant": 45, "bee": 45, "cow": 30, "yak": 30}
+    assert read_folder("model").classifier.examples_ == {"ant": 30, "bee": 30, "cow": 15, "yak": 15}
 
 
 def test_json_and_quiet(place):
@@ -184,8 +184,8 @@ def test_a_busy_model_says_who_is_at_it(made):
     good("learn", "model", "--data", "late.npz")
 
 
-def test_replace(made):
-    good("fit", "model", "--data", "late.npz", "--classifier", "prototypes", "--replace")
+def test_overwrite(made):
+    good("fit", "model", "--data", "late.npz", "--classifier", "prototypes", "--overwrite")
     assert read_folder("model").classifier.classes_.tolist() == ["cow", "yak"]
     assert not list((made / "model").glob("keys-*"))
 

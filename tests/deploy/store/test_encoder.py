@@ -167,17 +167,6 @@ def test_files_of_encoders_are_found_from_other_folders(place, monkeypatch):
     assert read_folder("new").encoder == read_folder("../model").encoder
 
 
-def test_a_folder_of_other_files_is_no_place_for_a_model(place):
-    said = refused(place, "fit", "photos", "--data", "rows.npz")
-    assert "photos: expected a new or an empty folder; found blue, green, red, which" in said
-    fit("--replace", model="photos")
-    assert (place / "photos" / "red").is_dir()
-    for name in ("half/lock", "half/keys-0123.safetensors", "half/.model.unfinished"):
-        (place / name).parent.mkdir(exist_ok=True)
-        (place / name).write_bytes(b"")
-    fit(model="half")  # what a killed fit leaves behind
-
-
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

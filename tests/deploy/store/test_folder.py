@@ -60,7 +60,7 @@ def test_a_model_can_be_read_while_it_is_open_and_as_a_plain_file(path):
 def test_the_journal_holds_no_inputs(path):
     X, y = rows()
     for name in ("counts", "least_squares"):
-        with create(path, learned(name, (X, y)), replace=True) as model:
+        with create(path, learned(name, (X, y)), overwrite=True) as model:
             model.learn(X[:7], y[:7])
         content = (path / "journal").read_bytes()
         assert b"yak" in content
@@ -75,7 +75,7 @@ def test_what_is_forgotten_is_gone_from_every_file(path, name):
     with create(path, learned(name, (X, y))) as model:
         model.learn(X[:5], ["secret-word"] * 5)
         assert b"secret-word" in (path / "journal").read_bytes()
-        (path / ".old.unfinished").write_bytes(b"secret-word of a process that was killed")
+        (path / ".journal.0123abcd.unfinished").write_bytes(b"secret-word of a process that was killed")
         assert model.forget("secret-word") == 5
         assert names(path) == ["keys", "lock", "model.safetensors"]
         assert all(b"secret-word" not in p.read_bytes() for p in path.iterdir())
@@ -137,7 +137,7 @@ def test_wrong_operations_change_nothing(path):
             assert {p.name: p.read_bytes() for p in path.iterdir()} == before
             assert_same(model.classifier, read_folder(path).classifier, X)
         sgd = bottleneck("sgd").fit(X, y)
-    with create(path, sgd, replace=True) as model, pytest.raises(ValueError, match="forget"):
+    with create(path, sgd, overwrite=True) as model, pytest.raises(ValueError, match="forget"):
         model.forget("yak")
 
 
@@ -153,10 +153,10 @@ def test_creating_and_opening(path, tmp_path):
     with pytest.raises(ValueError, match="got the file"):
         create(tmp_path / "file", learned("counts", (X, y)))
     create(path, learned("counts", (X, y))).close()
-    with pytest.raises(ValueError, match="leave to replace"):
+    with pytest.raises(ValueError, match="there is a model"):
         create(path, learned("counts", (X, y)))
     other = make_classifier("bottleneck", {"rule": "counts", "n_codebooks": 3, "key_dim": 2})
-    with create(path, other.fit(X, y), replace=True) as model:
+    with create(path, other.fit(X, y), overwrite=True) as model:
         assert_same(model.classifier, read_folder(path).classifier, X)
     assert names(path) == ["keys", "lock", "model.safetensors"]  # the old keys are gone
 

@@ -29,7 +29,7 @@ def test_a_full_disk_at_any_step_leaves_the_old_model_or_the_new_one(path, opera
     X, y = rows()
     failed = 0
     for number in range(1, 40):
-        model = create(path, learned("counts", (X, y)), replace=True)
+        model = create(path, learned("counts", (X, y)), overwrite=True)
         if operation != "first learn":
             model.learn(X[:3], y[:3])
         before = {**model.classifier.state_tensors()}

@@ -27,7 +27,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save as safetensors_bytes
 from torch import Tensor
 
-from dkvb._support.files.atomic import Bytes, replace_file
+from dkvb._support.files.atomic import PRIVATE, Bytes, replace_file
 from dkvb._support.files.errors import FileError
 from dkvb._support.files.state import State
 
@@ -69,7 +69,7 @@ def write(path: str | Path, kind: str, state: State) -> str:
     if not path.parent.is_dir():
         raise ValueError(f"path: expected a file in an existing folder; got {path}")
     digest, chunks = encode(kind, state)
-    replace_file(path, chunks)
+    replace_file(path, chunks, PRIVATE)
     return digest
 
 

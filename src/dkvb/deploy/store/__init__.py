@@ -1,4 +1,4 @@
-"""A classifier that lives on disk: a snapshot, a journal of what was learned since, one writer.
+"""A classifier on disk: a snapshot, a journal of what was learned since, one writer.
 
 >>> import tempfile
 >>> import numpy as np
@@ -18,7 +18,18 @@ array(['ant', 'bee', 'dog', 'elk'], dtype='<U3')
 [('fit', 80), ('learn', 5), ('forget', 20)]
 """
 
-from dkvb.deploy.store.folder import Model, ModelFolder, create, open_folder, read_folder
+from dkvb.deploy.store.folder import AppliedError, ModelFolder, create, open_folder
 from dkvb.deploy.store.history import Entry
+from dkvb.deploy.store.layout import check_target
+from dkvb.deploy.store.reading import Model, read_folder
 
-__all__ = ["Entry", "Model", "ModelFolder", "create", "open_folder", "read_folder"]
+__all__ = [
+    "AppliedError",
+    "Entry",
+    "Model",
+    "ModelFolder",
+    "check_target",
+    "create",
+    "open_folder",
+    "read_folder",
+]

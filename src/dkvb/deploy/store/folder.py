@@ -1,95 +1,48 @@
-"""The folder of a model: who may change it, and in which order its files change.
+"""Change a model folder: one writer at a time, and each change is on disk before it returns.
 
-    model.safetensors    the snapshot: the classifier, its encoder, its history
-    keys-….safetensors   the keys, which no change of the classifier changes
-    journal              what was learned since the snapshot
-    lock                 held by the one process that changes the model
-
-A change is acknowledged (a method returns) when it is on disk. `learn` appends to the journal;
-everything else writes a new snapshot in the old one's place and then removes the journal, which
-names the snapshot that it continues, and so is not read with another one in between.
+`learn` appends to the journal. Everything else writes a new snapshot in the place of the old one
+and then removes the journal, which names the snapshot that it continues, and so is not read with
+another one in between.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
-from dataclasses import dataclass
-from fnmatch import fnmatchcase
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from copy import copy, deepcopy
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 from dkvb._support import files
 from dkvb._support.files import FileError, State, atomic
-from dkvb.deploy.store.history import Entry, entry, entry_facts, entry_from, shortened
-from dkvb.deploy.store.journal import append, read_journal
+from dkvb.deploy.store import layout
+from dkvb.deploy.store.history import (
+    Entry,
+    check_id,
+    digest_of,
+    entry,
+    entry_facts,
+    shortened,
+    without_digests,
+)
+from dkvb.deploy.store.journal import FRAMING, append, check_own_journal, drop_cut, read_journal
+from dkvb.deploy.store.layout import JOURNAL, LOCK, SNAPSHOT
 from dkvb.deploy.store.lock import FolderLock
+from dkvb.deploy.store.reading import Model, named_keys, read_folder
 from dkvb.estimators.bottleneck import BottleneckClassifier
-from dkvb.estimators.serialisation import Saved, estimator_from
+from dkvb.estimators.serialisation import Saved
 from dkvb.estimators.traces import learn_traces, traces
 
-SNAPSHOT, JOURNAL, LOCK = "model.safetensors", "journal", "lock"
 MOST_BYTES = 1 << 24  # of a journal, unless the snapshot is larger
-MOST_SECONDS = 2.0  # that learning a journal again may take
-_KEYS = "keys-*.safetensors"
-_TRIES = 20
+MOST_SECONDS = 2.0  # that replaying a journal may take
 
 
-@dataclass(frozen=True)
-class Model:
-    """What a folder holds, read at one moment."""
-
-    classifier: Any
-    encoder: str | None  # the name of what made the embeddings, if it was told
-    history: tuple[Entry, ...]
-    pending: int  # operations in the journal
-    snapshot: str  # the digest of the snapshot
-    journal_bytes: int | None  # that count; None where there is no journal of this snapshot
-    replay_seconds: float
-    encoder_fingerprint: str | None = None  # of its weights and settings, if they are known
-
-    @property
-    def width(self) -> int | None:
-        """Width of the rows that it has learned; None before there were any."""
-        return getattr(self.classifier, "n_features_in_", None)
-
-
-def read_folder(path: str | Path, device: str = "cpu") -> Model:
-    """The model in a folder, as it is now; nobody who changes it meanwhile can disturb."""
-    path = Path(path)
-    if path.is_file():
-        raise ValueError(f"MODEL: expected the folder of a model; got the file {path}")
-    snapshot = path / SNAPSHOT
-    for _ in range(_TRIES):
-        before = _identity(snapshot)
-        contents = files.read(snapshot, "estimator")
-        journal = read_journal(path / JOURNAL)
-        # The journal continues the snapshot that was there while it was read.
-        if _identity(snapshot) == before:
-            break
-    else:
-        raise FileError("damaged", f"{path}: the model changes faster than it can be read")
-    own = contents.state.part("folder")
-    history = [entry_from(own, facts) for facts in own.fact("history", list)]
-    classifier = estimator_from(contents.state, device)
-    records = journal.records if journal and journal.snapshot == contents.digest else []
-    start = perf_counter()
-    for record in records:
-        if not isinstance(classifier, BottleneckClassifier):
-            raise record.damaged("expected no journal for a classifier that has no codes")
-        learn_traces(classifier, record)
-        history.append(entry_from(record, record.fact("entry", list)))
-    return Model(
-        classifier,
-        own.fact("encoder", (str, type(None))),
-        tuple(history),
-        len(records),
-        contents.digest,
-        journal.length if journal and records else None,
-        perf_counter() - start,
-        _fingerprint_from(own),
-    )
+class AppliedError(OSError):
+    """A change is on disk, and an error came after it."""
 
 
 def create(
@@ -99,34 +52,45 @@ def create(
     encoder: str | None = None,
     encoder_fingerprint: str | None = None,
     rows: int | None = None,
-    replace: bool = False,
+    overwrite: bool = False,
+    wait: float = 0.0,
 ) -> ModelFolder:
-    """A folder for a classifier, open for changes; `replace` allows one in another's place.
+    """Create a folder for a fitted classifier and return it open for changes.
 
-    `encoder` names what made the embeddings and `encoder_fingerprint` tells its weights from
-    others, `rows` says how many the classifier has learned.
+    Parameters
+    ----------
+    path : str or Path
+        A new or an empty folder, or, with `overwrite`, the folder of a model.
+    classifier : estimator
+        Fitted classifier.
+    encoder, encoder_fingerprint : str, optional
+        Name of the encoder that made the embeddings, and the fingerprint of its weights.
+    rows : int, optional
+        How many rows the classifier has learned; counted by the classifier itself unless given.
+    overwrite : bool
+        Replace the model in the folder. Other files in the folder are left alone.
+    wait : float
+        Seconds to wait for another process that changes the model.
     """
     path = Path(path)
-    if path.exists() and not path.is_dir():
-        raise ValueError(f"path: expected a folder, or a new name; got the file {path}")
     if not hasattr(classifier, "classes_"):
         raise ValueError("classifier: expected one that has learned something; got none; fit it")
-    if not replace and not (path / SNAPSHOT).exists() and (found := strangers(path)):
-        raise ValueError(
-            f"{path}: expected a new or an empty folder; found {', '.join(found[:3])}, which no "
-            "model has; choose another name, or put the model beside that with replace=True"
-        )
+    layout.check_target(path, overwrite)
     path.mkdir(parents=True, exist_ok=True)
     lock = FolderLock(path / LOCK)
-    lock.acquire()
+    lock.acquire(wait)
     try:
-        if (path / SNAPSHOT).exists() and not replace:
-            raise ValueError(
-                f"{path}: expected a new name, or leave to replace the model there; found one"
-            )
-        model = Model(classifier, encoder, (), 0, "", None, 0.0, encoder_fingerprint)
+        layout.check_target(path, overwrite)  # again: another process may have been faster
+        check_own_journal(path / JOURNAL)
+        model = Model(
+            classifier,
+            encoder,
+            encoder_fingerprint=encoder_fingerprint,
+            keys_file=_replaced_keys(path),
+        )
         folder = ModelFolder(path, lock, model)
-        folder._write(classifier, entry("fit", _rows_of(classifier) if rows is None else rows))
+        with folder._following_disk(one := entry("fit", _total(classifier, rows))):
+            folder._write(classifier, (one,))
         atomic.sync_folder(path.resolve().parent)
         return folder
     except BaseException:
@@ -134,107 +98,129 @@ def create(
         raise
 
 
-def strangers(path: Path) -> list[str]:
-    """Names in a folder that are no model's, sorted; hidden ones do not count.
+def open_folder(path: str | Path, device: str = "cpu", wait: float = 0.0) -> ModelFolder:
+    """Open the model in a folder for changes by this process and no other.
 
-    What a process that was killed while it made a model left behind is a model's.
+    `wait` is how many seconds to wait for another process that changes it. What killed processes
+    left behind is removed.
     """
-    names = sorted(found.name for found in path.iterdir()) if path.is_dir() else []
-    own = (SNAPSHOT, JOURNAL, LOCK)
-    return [
-        name
-        for name in names
-        if name not in own and not fnmatchcase(name, _KEYS) and not name.startswith(".")
-    ]
-
-
-def open_folder(path: str | Path, device: str = "cpu") -> ModelFolder:
-    """The model in a folder, open for changes by this process and no other."""
     path = Path(path)
-    if not (path / SNAPSHOT).is_file():
+    if not layout.holds_model(path):
         raise FileError(
             "missing", f"{path}: expected the folder of a model; there is none; make one with fit"
         )
     lock = FolderLock(path / LOCK)
-    lock.acquire()
+    lock.acquire(wait)
     try:
-        return ModelFolder(path, lock, read_folder(path, device), device)
+        folder = ModelFolder(path, lock, read_folder(path, device), device)
+        folder._clean()
+        return folder
     except BaseException:
         lock.release()
         raise
 
 
 class ModelFolder:
-    """A model that this process may change; an error leaves the one on disk as it was."""
+    """A model that this process may change, from any number of threads.
+
+    What is in memory is what is on disk, also after an error. Each change takes an optional
+    `operation_id`: one that is repeated with the same id counts once.
+    """
 
     def __init__(self, path: Path, lock: FolderLock, model: Model, device: str = "cpu") -> None:
         self.path = path
-        self._lock, self._model, self._device = lock, model, device
+        self._lock, self._device = lock, device
+        self._model: Model | None = model  # None: to be read from disk
+        self._mutex, self._process, self._open = threading.RLock(), os.getpid(), True
 
     @property
     def classifier(self) -> Any:
-        """The classifier as it is on disk; change it through this object only."""
-        return self._model.classifier
+        """The classifier as it is on disk; a later change makes another one."""
+        return self.model.classifier
 
     @property
     def model(self) -> Model:
-        """All that the folder holds."""
-        return self._model
+        """Everything that the folder holds."""
+        with self._mutex:
+            if self._model is None:
+                self._model = read_folder(self.path, self._device)
+            return self._model
 
-    def learn(self, X: Any, y: Any) -> int:
-        """Learn rows X (n, m) with labels y (n,); the number of rows."""
-        classifier = self.classifier
-        if not isinstance(classifier, BottleneckClassifier):  # rows leave no traces but themselves
-            return self._change("learn", len(y), lambda: classifier.partial_fit(X, y))
-        record, start, model = traces(classifier, X, y), perf_counter(), self._model
-        try:
-            count = learn_traces(classifier, record)
-            one = entry("learn", count)
-            record.facts["entry"] = entry_facts(one)
-            length = append(self.path / JOURNAL, model.snapshot, record, model.journal_bytes)
-        except BaseException:
-            self._reread()
-            raise
-        seconds = model.replay_seconds + perf_counter() - start
-        self._model = dataclasses.replace(
-            model,
-            history=(*model.history, one),
-            pending=model.pending + 1,
-            journal_bytes=length,
-            replay_seconds=seconds,
-        )
-        if length > max(MOST_BYTES, self._size()) or seconds > MOST_SECONDS:
-            try:
+    def learn(self, X: Any, y: Any, *, operation_id: str | None = None) -> int:
+        """Learn embeddings X (n, m) with labels y (n,), and return their number."""
+        with self._changing("learn", operation_id, lambda: digest_of(X, y)) as counted:
+            if counted is not None:
+                return counted
+            classifier = _working_copy(self.classifier)
+            if not isinstance(classifier, BottleneckClassifier):  # it has no codes to journal
+                classifier.partial_fit(X, y)
+                one = entry("learn", len(y), operation_id, digest_of(X, y))
+                return self._replace(classifier, one)
+            if self.model.journal_framing != FRAMING:
                 self.compact()
-            except OSError:  # what was learned is on disk all the same; the next one tries again
-                self._reread()
-        return count
+            record = traces(classifier, X, y)
+            start = perf_counter()
+            count = learn_traces(classifier, record)
+            one = entry("learn", count, operation_id, digest_of(X, y))
+            record.facts["entry"] = entry_facts(one)
+            with self._following_disk(one):
+                self._append(classifier, record, one, start)
+                self._compact_if_long()
+            return count
 
-    def forget(self, label: Any) -> int:
-        """Forget a class; when this returns, no file of this folder holds anything of it."""
-        count = _rows_of(self.classifier, label)
-        return self._change("forget", count, lambda: self.classifier.forget(label))
+    def forget(self, *labels: Any, operation_id: str | None = None) -> int:
+        """Forget classes, in one operation, and return how many rows they had.
 
-    def forget_samples(self, X: Any, y: Any) -> int:
-        """Forget rows that were learned with labels y (n,), likewise."""
-        return self._change("forget_samples", len(y), lambda: self.classifier.forget_samples(X, y))
+        When this returns, no file of the folder holds anything of them but keys.
+        """
 
-    def merge(self, *others: Any) -> int:
-        """Add all that other classifiers have learned with the same keys and rule."""
+        def change(classifier: Any) -> None:
+            for label in dict.fromkeys(labels):
+                classifier.forget(label)
 
-        def change() -> None:
+        if not labels:
+            raise ValueError("labels: expected at least one; got none")
+        return self._change("forget", change, operation_id)
+
+    def forget_samples(self, X: Any, y: Any, *, operation_id: str | None = None) -> int:
+        """Forget embeddings X (n, m) that were learned with labels y (n,), likewise."""
+        return self._change(
+            "forget_samples", lambda classifier: classifier.forget_samples(X, y), operation_id
+        )
+
+    def merge(self, *others: Any, operation_id: str | None = None) -> int:
+        """Add what other classifiers have learned with the same keys and rule."""
+
+        def change(classifier: Any) -> None:
             for other in others:
-                self.classifier.merge(other)
+                classifier.merge(other)
 
-        return self._change("merge", sum(map(_rows_of, others)), change)
+        if len({id(other) for other in others}) < len(others):
+            raise ValueError("others: expected each classifier once; got one twice, whose rows "
+                             "would count twice")  # fmt: skip
+        return self._change("merge", change, operation_id)
+
+    def learned_before(self, X: Any, y: Any) -> Entry | None:
+        """Return the entry of a `learn` of exactly these X and y; None if there is none."""
+        digest = digest_of(X, y)
+        known = (one for one in self.model.history if one.digest is not None)
+        return next((one for one in known if one.digest == digest), None)
+
+    def is_done(self, operation: str, operation_id: str | None) -> bool:
+        """Return whether an operation of that id was acknowledged before."""
+        return self._done_before(operation, operation_id) is not None
 
     def compact(self) -> None:
         """Write a snapshot of the model as it is, and begin a new journal."""
-        self._write(self.classifier, None)
+        with self._changing("compact", None), self._following_disk(None):
+            self._write(self.classifier, self.model.history)
 
     def close(self) -> None:
         """Let others change the model."""
-        self._lock.release()
+        with self._mutex:
+            self._open = False
+            if os.getpid() == self._process:  # a fork has no lock to release
+                self._lock.release()
 
     def __enter__(self) -> Self:
         return self
@@ -242,86 +228,189 @@ class ModelFolder:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _change(self, operation: str, count: int, change: Any) -> int:
-        try:
-            if not hasattr(self.classifier, operation) and operation != "learn":
+    # ------------------------------------------------------------------------------------- changes
+    @contextmanager
+    def _changing(
+        self,
+        operation: str,
+        operation_id: str | None,
+        digest: Callable[[], str | None] = lambda: None,
+    ) -> Iterator[int | None]:
+        """Hold the mutex; yield the count of this operation if it was done before."""
+        check_id(operation_id)
+        with self._mutex:
+            if not self._open or os.getpid() != self._process:
+                raise ValueError(
+                    f"{self.path}: expected an open model; got one that was closed or that another "
+                    "process opened; open it again with open_folder"
+                )
+            done = self._done_before(operation, operation_id)
+            if done is not None and done.digest not in (None, digest()):
+                self._refuse_id(done)
+            if done is not None:  # what an error may have left undone
+                self._clean()
+            yield None if done is None else done.count
+
+    def _done_before(self, operation: str, operation_id: str | None) -> Entry | None:
+        if operation_id is None:
+            return None
+        done = next((one for one in self.model.history if one.id == operation_id), None)
+        if done is not None and done.operation != operation:
+            self._refuse_id(done)
+        return done
+
+    def _refuse_id(self, done: Entry) -> NoReturn:
+        raise ValueError(
+            f"operation_id: expected one that no other operation has; got {done.id!r}, which a "
+            f"{done.operation} of {done.count} rows had at {done.time}"
+        )
+
+    def _change(
+        self, operation: str, change: Callable[[Any], None], operation_id: str | None
+    ) -> int:
+        with self._changing(operation, operation_id) as counted:
+            if counted is not None:
+                return counted
+            if not hasattr(self.classifier, operation):
                 raise ValueError(
                     f"{operation}: expected a bottleneck classifier; "
                     f"got a {type(self.classifier).__name__}, which cannot"
                 )
-            change()
-            self._write(self.classifier, entry(operation, count))
-        except BaseException:
-            self._reread()
-            raise
-        return count
+            classifier = _working_copy(self.classifier)
+            change(classifier)
+            count = abs(_total(classifier) - _total(self.classifier))
+            return self._replace(classifier, entry(operation, count, operation_id))
 
-    def _reread(self) -> None:
-        """After an error: what is on disk is what counts."""
-        self._model = read_folder(self.path, self._device)
+    def _replace(self, classifier: Any, one: Entry) -> int:
+        history = self.model.history
+        if one.operation.startswith("forget"):
+            history = without_digests(history)
+        with self._following_disk(one):
+            self._write(classifier, (*history, one))
+        return one.count
 
-    def _write(self, classifier: Any, one: Entry | None) -> None:
-        """Put a new snapshot in the old one's place, and take away all that it replaces."""
-        model = self._model
-        history = shortened(model.history if one is None else (*model.history, one))
-        keys = None
+    @contextmanager
+    def _following_disk(self, one: Entry | None) -> Iterator[None]:
+        """On any exception, take the model from disk, and say whether the change is there."""
+        try:
+            yield
+        except BaseException as error:
+            self._model = None  # first of all, since reading may be interrupted, too
+            self._explain(error, one)
+
+    def _explain(self, error: BaseException, one: Entry | None) -> NoReturn:
+        try:
+            applied = one is not None and any(e.id == one.id for e in self.model.history)
+        except Exception as unreadable:
+            if isinstance(unreadable, FileError) and unreadable.reason == "missing":
+                raise error from None  # the folder is new, and holds no model yet
+            error.add_note(
+                f"{self.path}: whether the change is on disk is not known: {unreadable}; "
+                "look at the history of the model before you repeat it"
+            )
+            raise error from None
+        if one is None or not applied:
+            raise error
+        text = (
+            f"{self.path}: the {one.operation} of {one.count} rows is on disk; do not repeat it, "
+            f"unless with operation_id={one.id!r}, which counts it once"
+        )
+        if isinstance(error, OSError):
+            raise AppliedError(f"{text}; what failed after it: {error}") from error
+        error.add_note(text)
+        raise error
+
+    # -------------------------------------------------------------------------------------- on disk
+    def _append(self, classifier: Any, record: State, one: Entry, start: float) -> None:
+        model = self.model
+        layout.check_links(self.path)
+        mode = layout.mode_of(self.path)
+        length = append(self.path / JOURNAL, model.snapshot, record, model.journal_bytes, mode)
+        self._model = dataclasses.replace(
+            model,
+            classifier=classifier,
+            history=(*model.history, one),
+            pending=model.pending + 1,
+            journal_bytes=length,
+            replay_seconds=model.replay_seconds + perf_counter() - start,
+        )
+
+    def _compact_if_long(self) -> None:
+        length, seconds = self.model.journal_bytes or 0, self.model.replay_seconds
+        if length > max(MOST_BYTES, self._size()) or seconds > MOST_SECONDS:
+            # What was learned is on disk all the same, and the next learn tries again.
+            with suppress(OSError):
+                self.compact()
+
+    def _write(self, classifier: Any, history: tuple[Entry, ...]) -> None:
+        """Write a new snapshot in the place of the old one, and remove what it replaces."""
+        layout.check_links(self.path)
+        model, mode = self.model, layout.mode_of(self.path)
+        history, keys_file = shortened(history), None
         if isinstance(classifier, BottleneckClassifier):
-            first = classifier.generations_[0]
-            keys = self.path / f"keys-{first.fingerprint[:16]}.safetensors"
+            keys_file = layout.keys_name(classifier.generations_[0].fingerprint)
+            keys = self.path / keys_file
+            new = not keys.exists()
+            if new:
+                layout.mark_unfinished(keys)
             state = classifier._file_state(self.path, keys)
+            if new:
+                keys.chmod(mode)
         else:
             state = classifier._file_state()
+        replaced = (*model.obsolete, *([model.keys_file] if model.keys_file else ()))
+        obsolete = tuple(sorted({name for name in replaced if name != keys_file}))
         facts = {
             "history": [entry_facts(e) for e in history],
             "encoder": model.encoder,
             "encoder_fingerprint": model.encoder_fingerprint,
+            "obsolete": list(obsolete),
         }
-        digest = files.write(
-            self.path / SNAPSHOT, "estimator", state.with_part("folder", State(facts=facts))
-        )
+        whole = state.with_part("folder", State(facts=facts))
+        digest = files.write(self.path / SNAPSHOT, "estimator", whole)
         self._model = Model(
-            classifier, model.encoder, history, 0, digest, None, 0.0, model.encoder_fingerprint
+            classifier,
+            model.encoder,
+            history,
+            snapshot=digest,
+            encoder_fingerprint=model.encoder_fingerprint,
+            keys_file=keys_file,
+            obsolete=obsolete,
         )
-        self._clean(keys)
+        self._clean()
 
-    def _clean(self, keys: Path | None) -> None:
-        """Remove the journal, keys no longer in use, and what killed processes left behind."""
-        _remove([self.path / JOURNAL])
-        _remove(self.path.glob(f".*{atomic.UNFINISHED}"))
-        _remove(other for other in self.path.glob(_KEYS) if other != keys)
+    def _clean(self) -> None:
+        """Remove a journal of another snapshot, and what this one made obsolete or a kill left."""
+        model = self.model
+        if model.journal_bytes is None:
+            atomic.remove(self.path / JOURNAL)
+        elif (journal := read_journal(self.path / JOURNAL)) is not None:
+            drop_cut(self.path / JOURNAL, journal)
+        layout.remove_leftovers(self.path, model.keys_file, model.obsolete)
         atomic.sync_folder(self.path)
 
     def _size(self) -> int:
         return (self.path / SNAPSHOT).stat().st_size
 
 
-def _fingerprint_from(own: State) -> str | None:
-    if "encoder_fingerprint" not in own.facts:  # format 1 knew none
+def _replaced_keys(path: Path) -> str | None:
+    """The file of keys of the snapshot that is about to be replaced, if it can still be read."""
+    if not layout.holds_model(path):
         return None
-    fingerprint: str | None = own.fact("encoder_fingerprint", (str, type(None)))
-    return fingerprint
-
-
-def _remove(paths: Iterable[Path]) -> None:
-    for path in paths:
-        atomic.remove(path)
-
-
-def _identity(path: Path) -> tuple[int, int, int]:
     try:
-        found = path.stat()
-    except FileNotFoundError:
-        raise FileError(
-            "missing", f"{path.parent}: expected the folder of a model; it has no {path.name}"
-        ) from None
-    return found.st_ino, found.st_mtime_ns, found.st_size
+        return named_keys(files.read(path / SNAPSHOT, "estimator").state)
+    except FileError:
+        return None
 
 
-def _rows_of(classifier: Any, label: Any = None) -> int:
-    """How many rows a bottleneck classifier has learned, of a class or in all; 0 for others."""
-    if not isinstance(classifier, BottleneckClassifier):
-        return 0
-    memory = classifier._memory
-    if label is None:
-        return int(memory.rows.sum())
-    return int(memory.rows[memory.labels.columns([label], "label")[0]])
+def _working_copy(classifier: Any) -> Any:
+    """A classifier to change, while other threads predict with the one that was handed out."""
+    # All that a bottleneck classifier has learned is one value, which no operation changes.
+    return (
+        copy(classifier) if isinstance(classifier, BottleneckClassifier) else deepcopy(classifier)
+    )
+
+
+def _total(classifier: Any, told: int | None = None) -> int:
+    """How many rows a classifier has learned, if it was not told; 0 where it does not count."""
+    return sum(getattr(classifier, "examples_", {}).values()) if told is None else told

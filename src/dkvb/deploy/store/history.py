@@ -1,32 +1,73 @@
-"""What was done to a model: operation, count and time; never labels or rows."""
+"""What was done to a model: operation, count, time and id; never labels or embeddings."""
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
+import hashlib
+from dataclasses import astuple, dataclass, replace
 from datetime import UTC, datetime
+from secrets import token_hex
 from typing import Any
+
+import numpy as np
 
 from dkvb._support.files import State
 
 MOST = 10_000  # entries that are kept as they are
+_LONGEST_ID = 200
 
 
 @dataclass(frozen=True)
 class Entry:
     """One operation that was acknowledged."""
 
-    operation: str  # "fit", "learn", "forget", "forget_samples", "merge", "save"
+    operation: str  # "fit", "learn", "forget", "forget_samples" or "merge"
     count: int  # of rows
     time: str  # UTC, ISO 8601
+    id: str | None = None  # a repeated operation with the same id counts once; format 2 has none
+    digest: str | None = None  # of what was learned, until something is forgotten
 
 
-def entry(operation: str, count: int) -> Entry:
-    """An operation that happens now."""
-    return Entry(operation, count, datetime.now(UTC).isoformat(timespec="seconds"))
+def entry(operation: str, count: int, id: str | None = None, digest: str | None = None) -> Entry:
+    """Return the entry of an operation that happens now; its id is random unless given."""
+    time = datetime.now(UTC).isoformat(timespec="seconds")
+    return Entry(operation, count, time, id or token_hex(8), digest)
+
+
+def check_id(operation_id: str | None) -> None:
+    """Raise where an operation cannot be called that."""
+    if operation_id is None:
+        return
+    good = isinstance(operation_id, str) and operation_id.isprintable()
+    if not good or not 0 < len(operation_id) <= _LONGEST_ID:
+        raise ValueError(
+            f"operation_id: expected 1 to {_LONGEST_ID} printable characters; got "
+            f"{operation_id!r:.60}"
+        )
+
+
+def digest_of(X: Any, y: Any) -> str | None:
+    """Return a digest that tells embeddings X (n, m) and labels y (n,) from others.
+
+    None where X is no array: what was computed from embeddings does not tell them.
+    """
+    try:
+        embeddings = np.ascontiguousarray(X, dtype=np.float32)
+    except (TypeError, ValueError, RuntimeError):
+        return None
+    labels = np.asarray(y).tolist()
+    digest = hashlib.sha256(repr(embeddings.shape).encode())
+    digest.update(embeddings.tobytes())
+    digest.update(repr(labels).encode(errors="surrogatepass"))
+    return digest.hexdigest()
+
+
+def without_digests(history: tuple[Entry, ...]) -> tuple[Entry, ...]:
+    """Return the history with no trace of what was learned."""
+    return tuple(replace(one, digest=None) for one in history)
 
 
 def shortened(history: tuple[Entry, ...], most: int = MOST) -> tuple[Entry, ...]:
-    """The history with entries of one operation in a row joined in its older half, if it is long.
+    """Return the history, if it is long with consecutive equal operations joined in its older half.
 
     >>> many = [Entry("learn", 1, str(day)) for day in range(4)]
     >>> [(e.count, e.time) for e in shortened(tuple(many), most=3)]
@@ -38,19 +79,28 @@ def shortened(history: tuple[Entry, ...], most: int = MOST) -> tuple[Entry, ...]
     joined: list[Entry] = []
     for one in old:
         if joined and joined[-1].operation == one.operation:
-            joined[-1] = Entry(one.operation, joined[-1].count + one.count, one.time)
+            joined[-1] = replace(one, count=joined[-1].count + one.count)
         else:
             joined.append(one)
     return (*joined, *recent)
 
 
 def entry_facts(one: Entry) -> list[Any]:
-    """As JSON can hold it."""
+    """Return the entry as JSON can hold it."""
     return list(astuple(one))
 
 
 def entry_from(state: State, facts: Any) -> Entry:
-    """The entry that `entry_facts` wrote."""
-    if not isinstance(facts, list) or [type(fact) for fact in facts] != [str, int, str]:
-        raise state.damaged("history: expected an operation, a count and a time an entry")
+    """Return the entry that `entry_facts` wrote; format 2 wrote no id and no digest."""
+    if isinstance(facts, list) and len(facts) == 3:
+        facts = [*facts, None, None]
+    optional = (str, type(None))
+    kinds: tuple[Any, ...] = (str, int, str, optional, optional)
+    if (
+        not isinstance(facts, list)
+        or len(facts) != len(kinds)
+        or not all(map(isinstance, facts, kinds))
+        or isinstance(facts[1], bool)
+    ):
+        raise state.damaged("history: expected operation, count, time, id and digest in an entry")
     return Entry(*facts)

@@ -3,51 +3,67 @@
 from __future__ import annotations
 
 import os
-import sys
+import re
+from contextlib import suppress
 from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from dkvb._support.files import atomic
+
+_HOLDER = re.compile(rb"dkvb (\d{1,10})\n")
 
 
 class FolderLock:
-    """Held from `acquire` until `release`, or until the process ends, however it ends."""
+    """A lock on a file, held from `acquire` until `release` or until the process ends."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._handle: int | None = None
+        # One object may be closed by another thread than the one that opened it.
+        self._lock = FileLock(path, mode=atomic.PRIVATE, thread_local=False)
 
-    def acquire(self) -> None:
-        """Take the lock, or raise at once and say who has it."""
-        handle = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
+    def acquire(self, wait: float = 0.0) -> None:
+        """Take the lock, waiting up to `wait` seconds; the error says which process has it."""
+        atomic.check_regular(self._path)
         try:
-            _lock(handle)
-        except OSError as error:
-            with self._path.open("rb") as file:
-                file.seek(_FIRST)
-                holder = file.read(20).decode(errors="replace").strip()
-            os.close(handle)
-            who = f"process {holder}" if holder else "another process"
+            self._lock.acquire(timeout=wait)
+        except Timeout:
+            holder = _read_holder(self._path)
+            who = "another process" if holder is None else f"process {holder}"
+            waited = f" after {wait:g} seconds" if wait else ""
             raise BlockingIOError(
-                f"{self._path.parent}: {who} is changing this model; wait until it is done"
-            ) from error
-        os.ftruncate(handle, 0)
-        os.write(handle, b" " * _FIRST + str(os.getpid()).encode())
-        self._handle = handle
+                f"{self._path.parent}: {who} is changing this model{waited}; wait until it is done"
+            ) from None
+        with suppress(OSError):  # the name of the holder is for messages only
+            self._write_holder()
 
     def release(self) -> None:
         """Let others write."""
-        if self._handle is not None:
-            os.close(self._handle)  # which unlocks
-            self._handle = None
+        self._lock.release()
+
+    def _write_holder(self) -> None:
+        handle = atomic.open_regular(self._path, os.O_WRONLY)
+        try:
+            if os.fstat(handle).st_nlink == 1:  # another name may be another person's file
+                os.ftruncate(handle, 0)
+                os.write(handle, b"dkvb %d\n" % os.getpid())
+        finally:
+            os.close(handle)
 
 
-_FIRST = 1  # where the holder's number stands: Windows guards the byte before against reading
+def is_own_lock(path: Path) -> bool:
+    """Whether a lock was written here: it names a process, or was just created and is empty."""
+    atomic.check_regular(path)
+    return not path.stat().st_size or _read_holder(path) is not None
 
 
-def _lock(handle: int) -> None:
-    if sys.platform == "win32":
-        import msvcrt
-
-        msvcrt.locking(handle, msvcrt.LK_NBLCK, _FIRST)
-    else:
-        import fcntl
-
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+def _read_holder(path: Path) -> int | None:
+    try:
+        handle = atomic.open_regular(path, os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        found = _HOLDER.fullmatch(os.read(handle, 64))
+    finally:
+        os.close(handle)
+    return int(found[1]) if found else None

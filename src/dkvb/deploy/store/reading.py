@@ -1,0 +1,134 @@
+"""Read a model folder, whatever others do to it meanwhile."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic, perf_counter, sleep
+from typing import Any
+
+from dkvb._support import files
+from dkvb._support.files import FileError, State
+from dkvb.deploy.store.history import Entry, entry_from
+from dkvb.deploy.store.journal import FRAMING, Journal, JournalWarning, read_journal
+from dkvb.deploy.store.layout import JOURNAL, SNAPSHOT, check_links, holds_model, is_keys_name
+from dkvb.estimators.bottleneck import BottleneckClassifier
+from dkvb.estimators.serialisation import estimator_from
+from dkvb.estimators.traces import learn_traces
+
+_PATIENCE = 60.0  # seconds in which a model that changes all the time is read again
+
+Identity = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Model:
+    """What a folder holds, read at one moment."""
+
+    classifier: Any
+    encoder: str | None  # the name of what made the embeddings, if it is known
+    history: tuple[Entry, ...] = ()
+    pending: int = 0  # operations in the journal
+    snapshot: str = ""  # the digest of the snapshot
+    journal_bytes: int | None = None  # of whole records; None where no journal continues it
+    replay_seconds: float = 0.0
+    encoder_fingerprint: str | None = None  # of its weights and settings, if they are known
+    journal_framing: int = FRAMING
+    keys_file: str | None = None  # the name of the file of keys
+    obsolete: tuple[str, ...] = ()  # names of files that this snapshot replaced
+
+    @property
+    def width(self) -> int | None:
+        """Width of the embeddings that it has learned; None before there were any."""
+        return getattr(self.classifier, "n_features_in_", None)
+
+
+def read_folder(path: str | Path, device: str = "cpu") -> Model:
+    """Return the model in a folder, as it is now.
+
+    Reading takes no lock. Where a process changes the model meanwhile, the result is the model
+    before or after that change.
+    """
+    path = Path(path)
+    if path.is_file():
+        raise ValueError(f"MODEL: expected the folder of a model; got the file {path}")
+    if not holds_model(path):
+        raise FileError("missing", f"{path}: expected the folder of a model; it has no {SNAPSHOT}")
+    deadline = monotonic() + _PATIENCE
+    while True:
+        before = _identities(path)
+        try:
+            check_links(path)
+            model, journal = _read_once(path, device)
+        except (FileError, OSError):
+            # Files that a writer replaces meanwhile may miss one another.
+            if _identities(path) == before:
+                raise
+        else:
+            settled = _identities(path) == before
+            # A journal that continues the snapshot was read after it, so both are of one moment.
+            if settled or model.journal_bytes is not None:
+                if settled and journal is not None and journal.cut:
+                    warnings.warn(journal.cut_warning(path / JOURNAL), JournalWarning, stacklevel=2)
+                return model
+        if monotonic() > deadline:
+            raise FileError("damaged", f"{path}: the model changes faster than it can be read")
+        sleep(0.001)
+
+
+def _read_once(path: Path, device: str) -> tuple[Model, Journal | None]:
+    contents = files.read(path / SNAPSHOT, "estimator")
+    journal = read_journal(path / JOURNAL)
+    facts = contents.state.part("folder")
+    history = [entry_from(facts, one) for one in facts.fact("history", list)]
+    classifier = estimator_from(contents.state, device)
+    continued = journal is not None and journal.snapshot == contents.digest
+    records = journal.records if journal is not None and continued else []
+    start = perf_counter()
+    for record in records:
+        if not isinstance(classifier, BottleneckClassifier):
+            raise record.damaged("expected no journal for a classifier that has no codes")
+        learn_traces(classifier, record)
+        history.append(entry_from(record, record.fact("entry", list)))
+    model = Model(
+        classifier,
+        facts.fact("encoder", (str, type(None))),
+        tuple(history),
+        len(records),
+        contents.digest,
+        journal.length if journal is not None and continued else None,
+        perf_counter() - start,
+        _optional_fact(facts, "encoder_fingerprint"),
+        journal.framing if journal is not None and continued else FRAMING,
+        named_keys(contents.state),
+        tuple(filter(is_keys_name, facts.fact("obsolete", list)))
+        if "obsolete" in facts.facts
+        else (),
+    )
+    return model, journal
+
+
+def named_keys(state: State) -> str | None:
+    """Return the name of the file of keys beside a snapshot; None where it names none."""
+    name = state.part("keys").facts.get("file")
+    return name if is_keys_name(name) else None
+
+
+def _optional_fact(facts: State, name: str) -> str | None:
+    if name not in facts.facts:  # format 1 had none
+        return None
+    value: str | None = facts.fact(name, (str, type(None)))
+    return value
+
+
+def _identities(path: Path) -> tuple[Identity | None, Identity | None]:
+    return _identity(path / SNAPSHOT), _identity(path / JOURNAL)
+
+
+def _identity(path: Path) -> Identity | None:
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
