@@ -41,9 +41,7 @@ def test_a_models_life(place):
     assert "accuracy: 100.00 % of 60 rows" in done.stderr
     assert dkvb("predict", "model", "--data", "rows.npz").stderr == ""
     assert good("forget", "model", "--label", "bee") == "forgot 15 rows; model knows 3 classes\n"
-    assert (
-        good("forget", "model", "--data", "late.npz") == "forgot 30 rows; model knows 1 class\n"
-    )
+    assert good("forget", "model", "--data", "late.npz") == "forgot 30 rows; model knows 1 class\n"
     entries = json.loads(good("history", "model", "--json"))
     assert [(e["operation"], e["count"]) for e in entries] == [
         ("fit", 30), ("learn", 30), ("forget", 15), ("forget_samples", 30),

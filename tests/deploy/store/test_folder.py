@@ -75,7 +75,9 @@ def test_what_is_forgotten_is_gone_from_every_file(path, name):
     with create(path, learned(name, (X, y))) as model:
         model.learn(X[:5], ["secret-word"] * 5)
         assert b"secret-word" in (path / "journal").read_bytes()
-        (path / ".journal.0123abcd.unfinished").write_bytes(b"secret-word of a process that was killed")
+        (path / ".journal.0123abcd.unfinished").write_bytes(
+            b"secret-word of a process that was killed"
+        )
         assert model.forget("secret-word") == 5
         assert names(path) == ["keys", "lock", "model.safetensors"]
         assert all(b"secret-word" not in p.read_bytes() for p in path.iterdir())

@@ -22,7 +22,7 @@ TUTORIAL = Path(__file__).parents[3] / "docs" / "tutorial.md"
 NAMES = {0: "circle", 1: "one", 7: "cross"}  # handwritten digits stand in for photos
 
 
-def small_encoder(name, device="cpu"):
+def small_encoder(name, device="cpu", **_):
     """What stands in for a network whose weights are not here: random filters, pooled."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)

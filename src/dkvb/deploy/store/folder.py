@@ -32,7 +32,7 @@ from dkvb.deploy.store.history import (
 from dkvb.deploy.store.journal import FRAMING, append, check_own_journal, drop_cut, read_journal
 from dkvb.deploy.store.layout import JOURNAL, LOCK, SNAPSHOT
 from dkvb.deploy.store.lock import FolderLock
-from dkvb.deploy.store.reading import Model, named_keys, read_folder
+from dkvb.deploy.store.reading import Model, named_files, read_folder
 from dkvb.estimators.bottleneck import BottleneckClassifier
 from dkvb.estimators.serialisation import Saved
 from dkvb.estimators.traces import learn_traces, traces
@@ -86,7 +86,7 @@ def create(
             classifier,
             encoder,
             encoder_fingerprint=encoder_fingerprint,
-            keys_file=_replaced_keys(path),
+            obsolete=_replaced_files(path),
         )
         folder = ModelFolder(path, lock, model)
         with folder._following_disk(one := entry("fit", _total(classifier, rows))):
@@ -393,14 +393,14 @@ class ModelFolder:
         return (self.path / SNAPSHOT).stat().st_size
 
 
-def _replaced_keys(path: Path) -> str | None:
-    """The file of keys of the snapshot that is about to be replaced, if it can still be read."""
+def _replaced_files(path: Path) -> tuple[str, ...]:
+    """The files of keys of the snapshot that is about to be replaced, if it can still be read."""
     if not layout.holds_model(path):
-        return None
+        return ()
     try:
-        return named_keys(files.read(path / SNAPSHOT, "estimator").state)
+        return named_files(files.read(path / SNAPSHOT, "estimator").state)
     except FileError:
-        return None
+        return ()
 
 
 def _working_copy(classifier: Any) -> Any:

@@ -17,6 +17,7 @@ import stat
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeGuard
 
 from dkvb._support.files import atomic
 from dkvb.deploy.store.lock import is_own_lock
@@ -31,7 +32,7 @@ def keys_name(fingerprint: str) -> str:
     return f"keys-{fingerprint[:16]}.safetensors"
 
 
-def is_keys_name(name: object) -> bool:
+def is_keys_name(name: object) -> TypeGuard[str]:
     """Whether `keys_name` gives such names."""
     return isinstance(name, str) and _KEYS.fullmatch(name) is not None
 

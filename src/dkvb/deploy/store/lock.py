@@ -28,7 +28,9 @@ class FolderLock:
         try:
             self._lock.acquire(timeout=wait)
         except Timeout:
-            holder = _read_holder(self._path)
+            holder = None
+            with suppress(OSError):
+                holder = _read_holder(self._path)
             who = "another process" if holder is None else f"process {holder}"
             waited = f" after {wait:g} seconds" if wait else ""
             raise BlockingIOError(
@@ -58,10 +60,7 @@ def is_own_lock(path: Path) -> bool:
 
 
 def _read_holder(path: Path) -> int | None:
-    try:
-        handle = atomic.open_regular(path, os.O_RDONLY)
-    except OSError:
-        return None
+    handle = atomic.open_regular(path, os.O_RDONLY)
     try:
         found = _HOLDER.fullmatch(os.read(handle, 64))
     finally:

@@ -101,18 +101,26 @@ def _read_once(path: Path, device: str) -> tuple[Model, Journal | None]:
         perf_counter() - start,
         _optional_fact(facts, "encoder_fingerprint"),
         journal.framing if journal is not None and continued else FRAMING,
-        named_keys(contents.state),
-        tuple(filter(is_keys_name, facts.fact("obsolete", list)))
-        if "obsolete" in facts.facts
-        else (),
+        next(iter(_keys_in_use(contents.state)), None),
+        _obsolete(facts),
     )
     return model, journal
 
 
-def named_keys(state: State) -> str | None:
-    """Return the name of the file of keys beside a snapshot; None where it names none."""
+def named_files(state: State) -> tuple[str, ...]:
+    """Return the names of all files of keys that a snapshot names, in use or obsolete."""
+    return (*_keys_in_use(state), *_obsolete(state.part("folder")))
+
+
+def _keys_in_use(state: State) -> tuple[str, ...]:
     name = state.part("keys").facts.get("file")
-    return name if is_keys_name(name) else None
+    return (name,) if is_keys_name(name) else ()
+
+
+def _obsolete(facts: State) -> tuple[str, ...]:
+    if "obsolete" not in facts.facts:  # format 2 had none
+        return ()
+    return tuple(filter(is_keys_name, facts.fact("obsolete", list)))
 
 
 def _optional_fact(facts: State, name: str) -> str | None:
