@@ -1,12 +1,16 @@
 """The journal: whole records count, cut ones do not, damaged ones are an error."""
 
+import shutil
 import warnings
+from copy import copy
 
+import numpy as np
 import pytest
 
 from dkvb._support.files import FileError
 from dkvb.deploy.store import create, folder, journal, open_folder, read_folder
 
+from ...support.files.make_golden import GOLDEN
 from ...support.files.models import rows
 from .shared import assert_same_state, learned
 
@@ -94,3 +98,23 @@ def test_the_journal_of_another_snapshot_is_not_read(path):
     found = read_folder(path)
     assert found.pending == 1
     assert "yak" not in found.classifier.classes_
+
+
+@pytest.mark.parametrize("version", ["v1", "v2"])
+def test_learning_goes_on_after_a_journal_of_an_older_format(path, version):
+    shutil.copytree(GOLDEN / version / "folder", path)
+    before = read_folder(path)
+    assert before.pending
+    rng = np.random.default_rng(0)
+    batches = [(rng.normal(size=(3, before.width)), [label] * 3) for label in ("elk", "fox")]
+    expected = copy(before.classifier)
+    with open_folder(path) as model:
+        for batch in batches:
+            model.learn(*batch)
+            expected.partial_fit(*batch)
+        assert model.model.pending == 2  # the older journal became a snapshot
+    found = read_folder(path)
+    assert_same_state(found.classifier, expected)
+    assert [e.operation for e in found.history] == [
+        *(e.operation for e in before.history), "learn", "learn",
+    ]  # fmt: skip

@@ -12,14 +12,13 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from copy import copy, deepcopy
 from pathlib import Path
 from time import perf_counter
 from typing import Any, NoReturn, Self
 
 from dkvb._support import files
 from dkvb._support.files import FileError, State, atomic
-from dkvb.deploy.store import layout
+from dkvb.deploy.store import classifiers, layout
 from dkvb.deploy.store.history import (
     Entry,
     check_id,
@@ -33,9 +32,6 @@ from dkvb.deploy.store.journal import FRAMING, append, check_own_journal, drop_c
 from dkvb.deploy.store.layout import JOURNAL, LOCK, SNAPSHOT
 from dkvb.deploy.store.lock import FolderLock
 from dkvb.deploy.store.reading import Model, named_files, read_folder
-from dkvb.estimators.bottleneck import BottleneckClassifier
-from dkvb.estimators.serialisation import Saved
-from dkvb.estimators.traces import learn_traces, traces
 
 MOST_BYTES = 1 << 24  # of a journal, unless the snapshot is larger
 MOST_SECONDS = 2.0  # that replaying a journal may take
@@ -47,7 +43,7 @@ class AppliedError(OSError):
 
 def create(
     path: str | Path,
-    classifier: Saved,
+    classifier: Any,
     *,
     encoder: str | None = None,
     encoder_fingerprint: str | None = None,
@@ -89,7 +85,9 @@ def create(
             obsolete=_replaced_files(path),
         )
         folder = ModelFolder(path, lock, model)
-        with folder._following_disk(one := entry("fit", _total(classifier, rows))):
+        with folder._following_disk(
+            one := entry("fit", classifiers.total_count(classifier) if rows is None else rows)
+        ):
             folder._write(classifier, (one,))
         atomic.sync_folder(path.resolve().parent)
         return folder
@@ -151,16 +149,16 @@ class ModelFolder:
         with self._changing("learn", operation_id, lambda: digest_of(X, y)) as counted:
             if counted is not None:
                 return counted
-            classifier = _working_copy(self.classifier)
-            if not isinstance(classifier, BottleneckClassifier):  # it has no codes to journal
+            classifier = classifiers.working_copy(self.classifier)
+            if not classifiers.is_journaled(classifier):
                 classifier.partial_fit(X, y)
                 one = entry("learn", len(y), operation_id, digest_of(X, y))
                 return self._replace(classifier, one)
             if self.model.journal_framing != FRAMING:
                 self.compact()
-            record = traces(classifier, X, y)
+            record = classifiers.journal_record(classifier, X, y)
             start = perf_counter()
-            count = learn_traces(classifier, record)
+            count = classifiers.replay(classifier, record)
             one = entry("learn", count, operation_id, digest_of(X, y))
             record.facts["entry"] = entry_facts(one)
             with self._following_disk(one):
@@ -276,9 +274,11 @@ class ModelFolder:
                     f"{operation}: expected a bottleneck classifier; "
                     f"got a {type(self.classifier).__name__}, which cannot"
                 )
-            classifier = _working_copy(self.classifier)
+            classifier = classifiers.working_copy(self.classifier)
             change(classifier)
-            count = abs(_total(classifier) - _total(self.classifier))
+            count = abs(
+                classifiers.total_count(classifier) - classifiers.total_count(self.classifier)
+            )
             return self._replace(classifier, entry(operation, count, operation_id))
 
     def _replace(self, classifier: Any, one: Entry) -> int:
@@ -346,18 +346,14 @@ class ModelFolder:
         """Write a new snapshot in the place of the old one, and remove what it replaces."""
         layout.check_links(self.path)
         model, mode = self.model, layout.mode_of(self.path)
-        history, keys_file = shortened(history), None
-        if isinstance(classifier, BottleneckClassifier):
-            keys_file = layout.keys_name(classifier.generations_[0].fingerprint)
-            keys = self.path / keys_file
-            new = not keys.exists()
-            if new:
-                layout.mark_unfinished(keys)
-            state = classifier._file_state(self.path, keys)
-            if new:
-                keys.chmod(mode)
-        else:
-            state = classifier._file_state()
+        history, keys_file = shortened(history), classifiers.keys_file(classifier)
+        keys = self.path / keys_file if keys_file else None
+        new = keys is not None and not keys.exists()
+        if keys is not None and new:
+            layout.mark_unfinished(keys)
+        state = classifiers.file_state(classifier, self.path, keys)
+        if keys is not None and new:
+            keys.chmod(mode)
         replaced = (*model.obsolete, *([model.keys_file] if model.keys_file else ()))
         obsolete = tuple(sorted({name for name in replaced if name != keys_file}))
         facts = {
@@ -401,16 +397,3 @@ def _replaced_files(path: Path) -> tuple[str, ...]:
         return named_files(files.read(path / SNAPSHOT, "estimator").state)
     except FileError:
         return ()
-
-
-def _working_copy(classifier: Any) -> Any:
-    """A classifier to change, while other threads predict with the one that was handed out."""
-    # All that a bottleneck classifier has learned is one value, which no operation changes.
-    return (
-        copy(classifier) if isinstance(classifier, BottleneckClassifier) else deepcopy(classifier)
-    )
-
-
-def _total(classifier: Any, told: int | None = None) -> int:
-    """How many rows a classifier has learned, if it was not told; 0 where it does not count."""
-    return sum(getattr(classifier, "examples_", {}).values()) if told is None else told

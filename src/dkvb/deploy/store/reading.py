@@ -10,12 +10,11 @@ from typing import Any
 
 from dkvb._support import files
 from dkvb._support.files import FileError, State
+from dkvb.deploy.store.classifiers import replay
 from dkvb.deploy.store.history import Entry, entry_from
 from dkvb.deploy.store.journal import FRAMING, Journal, JournalWarning, read_journal
 from dkvb.deploy.store.layout import JOURNAL, SNAPSHOT, check_links, holds_model, is_keys_name
-from dkvb.estimators.bottleneck import BottleneckClassifier
 from dkvb.estimators.serialisation import estimator_from
-from dkvb.estimators.traces import learn_traces
 
 _PATIENCE = 60.0  # seconds in which a model that changes all the time is read again
 
@@ -87,9 +86,7 @@ def _read_once(path: Path, device: str) -> tuple[Model, Journal | None]:
     records = journal.records if journal is not None and continued else []
     start = perf_counter()
     for record in records:
-        if not isinstance(classifier, BottleneckClassifier):
-            raise record.damaged("expected no journal for a classifier that has no codes")
-        learn_traces(classifier, record)
+        replay(classifier, record)
         history.append(entry_from(record, record.fact("entry", list)))
     model = Model(
         classifier,
