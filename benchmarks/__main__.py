@@ -42,7 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
     imagenet.add_argument("--rows", type=int, default=1_281_167)
     imagenet.add_argument("--key-rows", type=int, default=50_000)
     imagenet.add_argument("--key-epochs", type=int, default=10)
-    imagenet.add_argument("--epochs", type=int, default=20, help="of SGD a stage; 0 for none")
+    imagenet.add_argument("--epochs", type=int, default=20, help="of SGD a task; 0 for none")
     imagenet.add_argument("--folder", type=Path, help="where 2 GB may lie for a while (CPU)")
 
     scaling = modes.add_parser("scaling", help="several processes on the cores of this machine")

@@ -52,8 +52,8 @@ class Settings:
     n_pairs: int = 4096
     key_dim: int = 14
     key_epochs: int = 10
-    epochs: int = 2000  # a stage, and in all for iid
-    classes_a_stage: int = 2
+    epochs: int = 2000  # a task, and in all for iid
+    classes_a_task: int = 2
     batch: int = 256
 
 
@@ -118,7 +118,7 @@ def measure(bench: Bench, train: Rows, test: Rows, key_rows: Rows) -> None:
     keys = _keys(bench, key_rows.x)
     codes = _snap(bench, keys, train, test)
     ours = len(bench.settings.seeds)
-    stages = [_stages(seed, train.y, bench.settings) for seed in bench.settings.seeds]
+    tasks = [_tasks(seed, train.y, bench.settings) for seed in bench.settings.seeds]
     everything = torch.arange(len(train.y), device=train.y.device)
     used = torch.zeros(keys.keys.shape[:2], dtype=torch.int64, device=keys.device)
     count_usage(used, codes)
@@ -140,13 +140,13 @@ def measure(bench: Bench, train: Rows, test: Rows, key_rows: Rows) -> None:
         bench.rows[-1] |= {"accuracies": accuracies, "microseconds_a_step": 1e6 * total / steps}
         return total
 
-    note = f"{len(stages[0])} stages × {bench.settings.epochs} epochs, "
-    learn("class-incremental", stages[:1], note + "one seed")
+    note = f"{len(tasks[0])} tasks × {bench.settings.epochs} epochs, "
+    learn("class-incremental", tasks[:1], note + "one seed")
     if bench.cuda:
         torch.use_deterministic_algorithms(True)
-        learn("class-incremental, deterministic", stages[:1], note + "one seed")
+        learn("class-incremental, deterministic", tasks[:1], note + "one seed")
         torch.use_deterministic_algorithms(False)
-    total = learn(f"class-incremental × {ours}", stages, note + "side by side")
+    total = learn(f"class-incremental × {ours}", tasks, note + "side by side")
     iid = [[everything]] * ours
     total += learn(f"iid × {ours}", iid, f"{bench.settings.epochs} epochs, side by side")
     with bench.timed("all runs", "the two rows above together") as row:
@@ -213,11 +213,11 @@ def _decided_again(keys: Keys, x: Tensor) -> float:
     return unsure / (len(x) * keys.n_codebooks)
 
 
-def _stages(seed: int, y: Tensor, settings: Settings) -> list[Tensor]:
-    """The rows of each stage: classes in the order that the paper's code draws from the seed."""
+def _tasks(seed: int, y: Tensor, settings: Settings) -> list[Tensor]:
+    """The rows of each task: classes in the order that the paper's code draws from the seed."""
     classes = list(range(int(y.max()) + 1))
     random.Random(seed).shuffle(classes)
-    step = settings.classes_a_stage
+    step = settings.classes_a_task
     groups = [classes[i : i + step] for i in range(0, len(classes), step)]
     return [torch.isin(y, torch.tensor(group, device=y.device)).nonzero()[:, 0] for group in groups]
 
@@ -230,14 +230,14 @@ def _train(
     schedules: list[list[Tensor]],
     warm_up: bool = False,
 ) -> int:
-    """Descend on values (runs, C, K, Y), stage by stage, all runs side by side.
+    """Descend on values (runs, C, K, Y), task by task, all runs side by side.
 
-    Returns the steps, of all runs together. To warm up, a few epochs of the first stage are enough.
+    Returns the steps, of all runs together. To warm up, a few epochs of the first task are enough.
     """
     s = bench.settings
     seeds = s.seeds[: len(schedules)]
     steps = 0
-    for stage, rows in enumerate(zip(*schedules, strict=True)):
+    for task, rows in enumerate(zip(*schedules, strict=True)):
         n = len(rows[0])
         if any(len(own) != n for own in rows):
             raise ValueError(
@@ -251,7 +251,7 @@ def _train(
         at_once = max(1, ORDERS_AT_ONCE // (n * len(rows)))
         for first in range(0, epochs, at_once):
             count = min(at_once, epochs - first)
-            begun = stage * s.epochs + first
+            begun = task * s.epochs + first
             orders = torch.stack([epoch_orders(n, seed, begun, count, y.device) for seed in seeds])
             _descend(values, own_codes, own_y, orders, s.batch)
             steps += len(rows) * count * -(-n // s.batch)

@@ -1,4 +1,4 @@
-"""ImageNet's shape on one machine: 1.28 million rows, 1,000 classes in 500 stages, synthetic rows.
+"""ImageNet's shape on one machine: 1.28 million rows, 1,000 classes in 500 tasks, synthetic rows.
 
 On CUDA rows are made on the card. On the CPU they are written to a memory map first, codes go to
 another one, and are learned from there. Compiling is not counted: everything runs once on a few
@@ -41,7 +41,7 @@ class Settings:
     n_test_rows: int = 10_000
     n_key_rows: int = 50_000
     n_classes: int = 1000
-    classes_a_stage: int = 2
+    classes_a_task: int = 2
     width: int = 512
     n_codebooks: int = 256
     n_pairs: int = 4096
@@ -165,16 +165,14 @@ def _on_card(mixture: Mixture, device: str) -> Tensor:
     return x
 
 
-def _stages(s: Settings) -> list[Tensor]:
-    """The rows of each stage, classes in the order that the paper's code draws from seed 1."""
+def _tasks(s: Settings) -> list[Tensor]:
+    """The rows of each task, classes in the order that the paper's code draws from seed 1."""
     bounds = [-(-c * s.n_rows // s.n_classes) for c in range(s.n_classes + 1)]
     order = list(range(s.n_classes))
     random.Random(1).shuffle(order)
-    size = s.classes_a_stage
+    size = s.classes_a_task
     return [
-        torch.cat(
-            [torch.arange(bounds[c], bounds[c + 1]) for c in order[i : i + s.classes_a_stage]]
-        )
+        torch.cat([torch.arange(bounds[c], bounds[c + 1]) for c in order[i : i + s.classes_a_task]])
         for i in range(0, s.n_classes, size)
     ]
 
@@ -196,11 +194,11 @@ def _count(bench: Bench, s: Settings, keys: Keys, codes: Codes, y: Tensor) -> No
         state = counts.update(empty, nearest, y)
         row["note"] += f", {len(state.whole):,} counts that are not zero"
     del state
-    with bench.timed("counts, in stages", rows=s.n_rows) as row:
-        state, stages = empty, _stages(s)
-        for rows in stages:
+    with bench.timed("counts, in tasks", rows=s.n_rows) as row:
+        state, tasks = empty, _tasks(s)
+        for rows in tasks:
             state = counts.update(state, _take(nearest, rows), y[rows.to(y.device)])
-        row["note"] = f"{len(stages)} calls"
+        row["note"] = f"{len(tasks)} calls"
 
 
 def _classify(
@@ -220,7 +218,7 @@ def _classify(
 def _descend(
     bench: Bench, s: Settings, keys: Keys, codes: Tensor, y: Tensor, x_test: Tensor, y_test: Any
 ) -> None:
-    stages = _stages(s)
+    tasks = _tasks(s)
     how: dict[str, Any] = {"batch_size": s.batch, "learning_rate": LEARNING_RATE}
     how |= {"label_smoothing": SMOOTHING, "seed": 1, "epochs": s.epochs}
 
@@ -228,14 +226,14 @@ def _descend(
         return sgd.update(state, _take(codes, rows), y[rows.to(y.device)], **how)
 
     start = sgd.start(keys.n_codebooks, keys.n_pairs, keys.device)
-    for n in (len(stages[0]) // 16 * 16, len(stages[0]) // 16 * 16 - 1):  # Triton compiles for both
-        learn(sgd.grow(start, s.n_classes), stages[0][:n])
+    for n in (len(tasks[0]) // 16 * 16, len(tasks[0]) // 16 * 16 - 1):  # Triton compiles for both
+        learn(sgd.grow(start, s.n_classes), tasks[0][:n])
     state = sgd.grow(start, s.n_classes)
-    steps = s.epochs * sum(-(-len(rows) // s.batch) for rows in stages)
+    steps = s.epochs * sum(-(-len(rows) // s.batch) for rows in tasks)
     with bench.timed("sgd", rows=s.epochs * s.n_rows, steps=steps) as row:
-        for rows in stages:
+        for rows in tasks:
             state = learn(state, rows)
-        row["note"] = f"{len(stages)} stages × {s.epochs} epochs, {steps:,} steps"
+        row["note"] = f"{len(tasks)} tasks × {s.epochs} epochs, {steps:,} steps"
     found = keys.snap(x_test, active=state.active).nearest
     with bench.timed("sgd, predicting", rows=s.n_test_rows) as row:
         predicted = sgd.scores(state, found).argmax(dim=1).cpu().numpy()

@@ -41,11 +41,11 @@ ROWS = {
 }
 
 
-def table() -> str:
+def make_table() -> str:
     """The table as markdown: final accuracy, class-incremental, mean ± std over seeds."""
     columns = [_accuracies(files) for files in COLUMNS.values()]
     lines = [
-        f"| class-incremental, 2 classes a stage | {' | '.join(COLUMNS)} |",
+        f"| class-incremental, 2 classes per task | {' | '.join(COLUMNS)} |",
         "|---|" + "---|" * len(COLUMNS),
         f"| the paper's bottleneck (its own encoder weights) | {' | '.join(PAPER)} |",
     ]
@@ -73,4 +73,4 @@ def _cell(values: list[float]) -> str:
 
 
 if __name__ == "__main__":
-    print(table())
+    print(make_table())

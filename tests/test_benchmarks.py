@@ -128,13 +128,13 @@ def test_peak_memory_of_an_operation():
     assert rows < peak.peak_bytes("dkvb", "nearest", size.name) < rows + 300e6
 
 
-def test_stages_are_those_of_the_paper():
+def test_tasks_are_those_of_the_paper():
     y = torch.arange(10).repeat(3)
-    stages = gpu._stages(1, y, gpu.Settings())
-    assert [sorted(set(y[rows].tolist())) for rows in stages] == [
+    tasks = gpu._tasks(1, y, gpu.Settings())
+    assert [sorted(set(y[rows].tolist())) for rows in tasks] == [
         sorted(pair) for pair in ([6, 8], [9, 7], [5, 3], [0, 4], [1, 2])
     ]
-    assert sorted(torch.cat(stages).tolist()) == list(range(30))
+    assert sorted(torch.cat(tasks).tolist()) == list(range(30))
 
 
 def test_the_experiment_runs_small_without_a_card(tmp_path, rng):
@@ -150,7 +150,7 @@ def test_the_experiment_runs_small_without_a_card(tmp_path, rng):
     )
     assert gpu.run(settings, *files, tmp_path / "results.jsonl", quick=False) == 0
     rows = {row["op"]: row for row in lines(tmp_path / "results.jsonl")}
-    assert rows["class-incremental"]["steps"] == 2 * 30 * 5  # stages, epochs, batches of 80 rows
+    assert rows["class-incremental"]["steps"] == 2 * 30 * 5  # tasks, epochs, batches of 80 rows
     assert rows["class-incremental × 2"]["steps"] == 2 * 2 * 30 * 5
     assert rows["iid × 2"]["steps"] == 2 * 30 * 10
     accuracies = rows["class-incremental × 2"]["accuracies"] + rows["iid × 2"]["accuracies"]

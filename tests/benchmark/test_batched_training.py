@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from dkvb.benchmark.batched_training import Run, train_stack
+from dkvb.benchmark.batched_training import Run, train_batched
 from dkvb.benchmark.runner import evaluate
-from dkvb.benchmark.streams import class_incremental, from_stages, iid
+from dkvb.benchmark.streams import class_incremental, from_tasks, iid
 from dkvb.estimators.registry import (
     EWCClassifier,
     LinearClassifier,
@@ -34,7 +34,7 @@ def data():
 
 def assert_same(ours, expected):
     """Equal records but for times, to the rounding of float32."""
-    for name in ("classifier", "stream", "seed", "classes", "stages", "versions"):
+    for name in ("classifier", "stream", "seed", "classes", "tasks", "versions"):
         assert getattr(ours, name) == getattr(expected, name)
     assert ours.config["params"] == expected.config["params"]
     assert len(ours.curve) == len(expected.curve)
@@ -92,14 +92,14 @@ ADAM = {"optimizer": "adam", "rate": 0.1}
 def test_a_stack_gives_the_records_of_single_runs(data, cls, settings):
     runs = runs_of(cls, data[0][1], epochs=5, batch_size=8, **settings)
     expected = [alone(run, data, evaluate_every=2) for run in runs]
-    records = train_stack(runs, *data, evaluate_every=2)
-    assert [record.config["stacked"] for record in records] == [3] * len(runs)
+    records = train_batched(runs, *data, evaluate_every=2)
+    assert [record.config["batched_runs"] for record in records] == [3] * len(runs)
     assert [record.config["i"] for record in records] == [0, 0, 1, 1, 2, 2]
     for record, other in zip(records, expected, strict=True):
         assert_same(record, other)
 
 
-def test_groups_are_formed_by_architecture_and_sizes_of_stages(data):
+def test_groups_are_formed_by_architecture_and_sizes_of_tasks(data):
     y = data[0][1]
     pairs, uneven = class_incremental(y, 2, seed=1), class_incremental(y, 4, seed=1)
     runs = [
@@ -113,21 +113,21 @@ def test_groups_are_formed_by_architecture_and_sizes_of_stages(data):
         Run(SDMLPClassifier(n_neurons=30, ewc_strength=1.0), pairs),
         Run(SDMLPClassifier(n_neurons=30, ewc_strength=2.0), pairs),
     ]
-    records = train_stack(runs, *data, at_end=True)
-    assert [record.config["stacked"] for record in records] == [2, 1, 1, 2, 1, 1, 1, 2, 2]
+    records = train_batched(runs, *data, final_only=True)
+    assert [record.config["batched_runs"] for record in records] == [2, 1, 1, 2, 1, 1, 1, 2, 2]
     for run, record in zip(runs, records, strict=True):
-        assert_same(record, alone(run, data, at_end=True))
+        assert_same(record, alone(run, data, final_only=True))
         assert len(record.curve) == 1
 
 
 def test_classifiers_are_fitted_in_the_end_and_go_their_own_ways(data):
     (X, y), (X_test, _) = data
     runs = runs_of(LinearClassifier, y, epochs=3)
-    records = train_stack(runs, *data, memory=True)
+    records = train_batched(runs, *data, memory=True)
     first, second = runs[0].classifier, runs[2].classifier
     single = LinearClassifier(**first.get_params())
-    for stage in runs[0].stream:
-        single.partial_fit(X[stage.rows], y[stage.rows], classes=np.unique(y))
+    for task in runs[0].stream:
+        single.partial_fit(X[task.indices], y[task.indices], classes=np.unique(y))
     assert np.allclose(first.decision_function(X_test), single.decision_function(X_test), atol=1e-5)
     before = second.decision_function(X_test)
     for model in (first, single):
@@ -143,7 +143,7 @@ def test_classifiers_are_fitted_in_the_end_and_go_their_own_ways(data):
 def test_how_work_is_cut_does_not_matter(data, monkeypatch):
     def scores():
         runs = runs_of(LinearClassifier, data[0][1], epochs=7, batch_size=4)
-        train_stack(runs, *data)
+        train_batched(runs, *data)
         return [run.classifier.decision_function(data[1][0]) for run in runs]
 
     whole = scores()
@@ -159,7 +159,7 @@ def test_rows_may_be_tensors_and_labels_words(data):
     both = (X, words[y]), (X_test, words[y_test])
     expected = alone(run, both)
     tensors = [(torch.from_numpy(rows), labels) for rows, labels in both]
-    assert_same(train_stack([run], *tensors)[0], expected)
+    assert_same(train_batched([run], *tensors)[0], expected)
     assert run.classifier.predict(X_test).dtype.kind == "U"
 
 
@@ -168,35 +168,35 @@ def test_what_cannot_be_stacked_is_refused(data):
     stream = iid(y)
     fitted = LinearClassifier().fit(X, y)
     for classifier, error, says in (
-        (fitted, ValueError, "never fitted"),
+        (fitted, ValueError, "unfitted"),
         (PrototypesClassifier(), TypeError, "gradient descent; got PrototypesClassifier"),
         (LinearClassifier(epochs=0), ValueError, "epochs"),
     ):
         other = LinearClassifier()
         with pytest.raises(error, match=says):
-            train_stack([Run(other, stream), Run(classifier, stream)], *data)
+            train_batched([Run(other, stream), Run(classifier, stream)], *data)
         assert not hasattr(other, "classes_")
-    with pytest.raises(ValueError, match="stream: expected rows of the train set"):
-        train_stack([Run(LinearClassifier(), iid(np.arange(1000)))], *data)
+    with pytest.raises(ValueError, match="stream: expected indices of the training data"):
+        train_batched([Run(LinearClassifier(), iid(np.arange(1000)))], *data)
     with pytest.raises(ValueError, match="NaN"):
-        train_stack([Run(LinearClassifier(), stream)], (X * np.nan, y), data[1])
+        train_batched([Run(LinearClassifier(), stream)], (X * np.nan, y), data[1])
     with pytest.raises(ValueError, match="evaluate_every"):
-        train_stack([Run(LinearClassifier(), stream)], *data, evaluate_every=0)
-    assert train_stack([], *data) == []
+        train_batched([Run(LinearClassifier(), stream)], *data, evaluate_every=0)
+    assert train_batched([], *data) == []
 
 
-def test_own_stages_of_one_size(data):
+def test_own_tasks_of_one_size(data):
     y = data[0][1]
     streams = [
-        from_stages(y, rows=[range(40), range(30, 70)]),
-        from_stages(y, rows=[range(40)] * 2),
+        from_tasks(y, indices=[range(40), range(30, 70)]),
+        from_tasks(y, indices=[range(40)] * 2),
     ]
     runs = [Run(LinearClassifier(epochs=2), stream) for stream in streams]
-    records = train_stack(runs, *data)
-    assert [record.config["stacked"] for record in records] == [2, 2]
+    records = train_batched(runs, *data)
+    assert [record.config["batched_runs"] for record in records] == [2, 2]
     for run, record in zip(runs, records, strict=True):
         assert_same(record, alone(run, data))
 
 
 def test_the_benchmark_finds_stacks_to_be_right():
-    assert import_module("benchmarks.stacked").check("cpu") == 0
+    assert import_module("benchmarks.batched").check("cpu") == 0

@@ -78,8 +78,8 @@ def test_unknown_names_are_explained(arguments: tuple[str, str], message: str) -
 
 def test_demo_shows_who_forgets(tmp_path: Path) -> None:
     (tmp_path / "records.jsonl").write_text("of an earlier demo\n")
-    comparison = replace(demo.COMPARISON, seeds=demo.COMPARISON.seeds[:1])
-    shown = demo.run(tmp_path, comparison=comparison)
+    grid = replace(demo.GRID, seeds=demo.GRID.seeds[:1])
+    shown = demo.run(tmp_path, grid=grid)
 
     accuracy = {
         name: (row["class-incremental"]["mean"], row["iid"]["mean"])

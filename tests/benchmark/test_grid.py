@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from dkvb import Keys
-from dkvb.benchmark import grid as comparison
-from dkvb.benchmark.grid import ORDERS, ClassifierSpec, Comparison, Data, fingerprint, parse_spec
-from dkvb.benchmark.records import finish
+from dkvb.benchmark import grid as grid
+from dkvb.benchmark.grid import ORDERS, ClassifierSpec, Data, Grid, fingerprint, parse_spec
+from dkvb.benchmark.jobs import run_missing
 from dkvb.benchmark.runner import evaluate
 
 BOTTLENECK = parse_spec("bottleneck:n_codebooks=4,n_pairs=8,key_dim=2,key_epochs=1")
@@ -25,20 +25,20 @@ def data(rng):
 
 def test_orders_and_settings_share_keys(data, monkeypatch):
     fitted = []
-    cls = comparison.classifier_class("bottleneck")
+    cls = grid.classifier_class("bottleneck")
     real = cls.fit_keys
     monkeypatch.setattr(cls, "fit_keys", lambda self, X: fitted.append(1) or real(self, X))
-    monkeypatch.setattr(comparison, "_FITTED", {})
+    monkeypatch.setattr(grid, "_FITTED", {})
     faster = replace_settings(BOTTLENECK, learning_rate=3.0)
-    records = list(Comparison((BOTTLENECK, faster), seeds=(1, 2), orders=ORDERS).run(data))
+    records = list(Grid((BOTTLENECK, faster), seeds=(1, 2), orders=ORDERS).run(data))
     assert len(records) == 8
     assert len(fitted) == 2  # one a seed
     assert len({r.config["keys"]["fingerprint"] for r in records}) == 2
     wider = replace_settings(BOTTLENECK, key_dim=3)
-    list(Comparison((wider,)).run(data))
+    list(Grid((wider,)).run(data))
     assert len(fitted) == 3
     other = Data(data.train, data.test, data.keys + 1)
-    list(Comparison((BOTTLENECK,)).run(other))
+    list(Grid((BOTTLENECK,)).run(other))
     assert len(fitted) == 4  # other rows, other keys
 
 
@@ -51,13 +51,13 @@ def test_orders_share_codes(data, monkeypatch):
     real = Keys.snap
     monkeypatch.setattr(Keys, "snap", lambda self, X: snapped.append(len(X)) or real(self, X))
     counts = replace_settings(BOTTLENECK, rule="counts")
-    runs = Comparison((BOTTLENECK, counts), orders=ORDERS)
+    runs = Grid((BOTTLENECK, counts), orders=ORDERS)
     records = list(runs.run(data))
     n_train, n_test = len(data.train[1]), len(data.test[1])
     # Two rules with keys of their own; train and test rows once each.
     assert snapped.count(n_train) == snapped.count(n_test) == 2
     for record in records:
-        (alone,) = Comparison(
+        (alone,) = Grid(
             (next(spec for spec in runs.classifiers if spec.text == record.classifier),),
             orders=(record.config["order"],),
         ).run(data)
@@ -71,35 +71,35 @@ def test_a_rehearsal_is_brief_whatever_the_sizes(data, monkeypatch):
         made.append(make())
         return evaluate(lambda: made[-1], *rest)
 
-    monkeypatch.setattr(comparison, "evaluate", noted)
+    monkeypatch.setattr(grid, "evaluate", noted)
     texts = (
         "bottleneck:rule=least_squares",
         "ranpac",
         "mlp:epochs=2000",
         "bottleneck:n_codebooks=2",
     )
-    Comparison(tuple(map(parse_spec, texts))).rehearse(data)
+    Grid(tuple(map(parse_spec, texts))).smoke_test(data)
     soft, ranpac, mlp, small = made
     assert (soft.n_codebooks, ranpac.n_features, mlp.epochs, small.n_codebooks) == (4, 64, 1, 2)
     for wrong in ("bottleneck:n_codebooks=0", "ranpac:n_features=0", "mlp:epochs=0"):
         with pytest.raises(ValueError, match="expected a whole number of at least 1; got 0"):
-            Comparison((parse_spec(wrong),)).rehearse(data)
+            Grid((parse_spec(wrong),)).smoke_test(data)
 
 
 def test_old_keys_make_room(data, monkeypatch):
-    monkeypatch.setattr(comparison, "_FITTED", {})
-    monkeypatch.setattr(comparison, "_MOST_FITTED", 2)
-    list(Comparison((BOTTLENECK,), seeds=(1, 2, 3)).run(data))
-    assert len(comparison._FITTED) == 2
+    monkeypatch.setattr(grid, "_FITTED", {})
+    monkeypatch.setattr(grid, "_MAX_FITTED", 2)
+    list(Grid((BOTTLENECK,), seeds=(1, 2, 3)).run(data))
+    assert len(grid._FITTED) == 2
 
 
 def test_side_by_side_is_the_same_as_apart(data, monkeypatch):
     specs = tuple(map(parse_spec, ("linear:learning_rate=0.1", "mlp:hidden=4", "prototypes")))
-    runs = Comparison(specs, seeds=(1, 2), orders=ORDERS, epochs=3)
+    runs = Grid(specs, seeds=(1, 2), orders=ORDERS, epochs=3)
     apart = {(r.classifier, r.stream, r.seed): r for r in runs.run(data)}
-    monkeypatch.setattr(Comparison, "_stacks", lambda self, spec: spec.name != "prototypes")
-    jobs = runs.jobs(data)
-    assert [len(job.cells) for job in jobs] == [2, 2, 8]
+    monkeypatch.setattr(Grid, "_is_batched", lambda self, spec: spec.name != "prototypes")
+    jobs = runs.make_jobs(data)
+    assert [len(job.specs) for job in jobs] == [2, 2, 8]
     together = {(r.classifier, r.stream, r.seed): r for r in runs.run(data)}
     assert together.keys() == apart.keys()
     for key, record in together.items():
@@ -112,36 +112,36 @@ def test_side_by_side_is_the_same_as_apart(data, monkeypatch):
 
 
 def test_a_stack_with_a_missing_cell_runs_only_that(data, tmp_path, monkeypatch):
-    monkeypatch.setattr(Comparison, "_stacks", lambda self, spec: True)
-    runs = Comparison((parse_spec("linear"),), seeds=(1, 2, 3))
+    monkeypatch.setattr(Grid, "_is_batched", lambda self, spec: True)
+    runs = Grid((parse_spec("linear"),), seeds=(1, 2, 3))
     path = tmp_path / "records.jsonl"
-    before = finish(runs.jobs(data), path)
+    before = run_missing(runs.make_jobs(data), path)
     lines = path.read_text().splitlines()
     path.write_text("\n".join([lines[0], lines[2]]) + "\n")
-    after = finish(runs.jobs(data), path)
+    after = run_missing(runs.make_jobs(data), path)
     assert [replace(r, times={}, config={}) for r in after] == [
         replace(r, times={}, config={}) for r in before
     ]
-    assert after[1].config["stacked"] == 1
+    assert after[1].config["batched_runs"] == 1
 
 
 def test_what_decides_numbers_is_in_the_identity(data):
-    base = Comparison((parse_spec("linear"),))
+    base = Grid((parse_spec("linear"),))
 
     def identity(runs, rows=data):
-        return runs.jobs(rows)[0].cells[0].identity
+        return runs.make_jobs(rows)[0].specs[0].run_id
 
-    changes = [{"seeds": (2,)}, {"epochs": 2}, {"evaluate_every": 1}, {"classes_per_stage": 1},
-               {"orders": ("iid",)}, {"at_end": True},
+    changes = [{"seeds": (2,)}, {"epochs": 2}, {"evaluate_every": 1}, {"classes_per_task": 1},
+               {"orders": ("iid",)}, {"final_only": True},
                {"classifiers": (parse_spec("linear:bias=false"),)}]  # fmt: skip
     others = [identity(replace(base, **change)) for change in changes]
     moved = Data((data.train[0] + 1, data.train[1]), data.test, data.keys, data.names)
     assert len({identity(base), identity(base, moved), *others}) == len(changes) + 2
-    assert identity(base) == identity(Comparison((parse_spec("linear"),)))
+    assert identity(base) == identity(Grid((parse_spec("linear"),)))
     assert identity(base) == identity(replace(base, device="cuda"))  # the same run elsewhere
-    # iid has one stage, whatever the others have.
+    # iid has one task, whatever the others have.
     iid = replace(base, orders=("iid",))
-    assert identity(iid) == identity(replace(iid, classes_per_stage=3))
+    assert identity(iid) == identity(replace(iid, classes_per_task=3))
 
 
 def test_a_fingerprint_sees_rows_labels_and_shape(rng):

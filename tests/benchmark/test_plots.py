@@ -7,11 +7,11 @@ from dkvb.benchmark import plots
 from dkvb.benchmark.records import Evaluation, RunRecord
 
 
-def record(stream, stages, tested):
+def record(stream, tasks, tested):
     return RunRecord(
-        classifier="model", stream=stream, seed=1, classes=list(range(4)), stages=stages,
+        classifier="model", stream=stream, seed=1, classes=list(range(4)), tasks=tasks,
         config={}, versions={},
-        curve=[Evaluation(stage, None, 0.5, [0.5] * 4, None, None) for stage in tested],
+        curve=[Evaluation(task, None, 0.5, [0.5] * 4, None, None) for task in tested],
         accuracy_matrix=[], metrics={}, times={},
     )  # fmt: skip
 
@@ -23,7 +23,7 @@ def drawn(monkeypatch, tmp_path):
     def lines(*records):
         kept = []
         monkeypatch.setattr(plots, "save", lambda figure, path: kept.append(figure) or path)
-        plots.accuracy_curves(records, tmp_path / "picture.png")
+        plots.plot_accuracy(records, tmp_path / "picture.png")
         (axes,) = kept[0].axes
         return [np.stack([line.get_xdata(), line.get_ydata()], axis=1) for line in axes.lines]
 
@@ -35,7 +35,7 @@ def test_a_stream_tested_at_its_end_only_is_a_point_there(drawn):
     assert point.tolist() == [[2, 50]]
 
 
-def test_one_stage_is_a_level_and_stages_are_a_line(drawn):
+def test_one_task_is_a_level_and_tasks_are_a_line(drawn):
     line, level = drawn(
         record("B0-Inc2", [[0, 1], [2, 3]], tested=[0, 1]),
         record("iid", [[0, 1, 2, 3]], tested=[0]),

@@ -8,7 +8,7 @@ from sklearn.naive_bayes import GaussianNB
 
 from dkvb.benchmark.records import RunRecord, append_record, read_records, summarise
 from dkvb.benchmark.runner import evaluate
-from dkvb.benchmark.streams import class_incremental, from_stages, iid
+from dkvb.benchmark.streams import class_incremental, from_tasks, iid
 
 
 class Forgetful(ClassifierMixin, BaseEstimator):
@@ -92,7 +92,7 @@ def blobs(rng):
     return draw(20), draw(10)
 
 
-def test_a_learner_of_the_last_stage_forgets_everything(blobs):
+def test_a_learner_of_the_last_task_forgets_everything(blobs):
     train, test = blobs
     stream = class_incremental(train[1], 2, seed=1)
     record = evaluate(Forgetful, stream, train, test, name="forgetful")
@@ -102,7 +102,7 @@ def test_a_learner_of_the_last_stage_forgets_everything(blobs):
     assert record.metrics["backward_transfer"] == -1
     assert record.metrics["average_incremental_accuracy"] == pytest.approx(11 / 18, abs=1e-6)
     assert record.metrics["forward_transfer"] == pytest.approx(-1 / 6, abs=1e-6)
-    assert record.stages == [stage.classes.tolist() for stage in stream]
+    assert record.tasks == [task.classes.tolist() for task in stream]
     assert record.classifier == "forgetful"
     assert (record.seed, record.stream) == (1, "B0-Inc2")
     assert record.classes == [0, 1, 2, 3, 4, 5]
@@ -146,7 +146,7 @@ def test_the_train_loss_is_measured_on_no_more_rows_than_the_test_loss(blobs):
     assert max(asked) == len(y_test[::6])
 
 
-def test_iid_is_one_stage(blobs):
+def test_iid_is_one_task(blobs):
     train, test = blobs
     record = evaluate(Forgetful, iid(train[1], seed=2), train, test)
     assert record.accuracy_matrix == [[1]]
@@ -182,7 +182,7 @@ def test_evaluate_every_cuts_epochs_into_pieces(blobs):
     stream = class_incremental(train[1], 3, seed=0)
     record = evaluate(make, stream, train, test, evaluate_every=2)
     assert [call[1] for call in made[0].calls_] == [2, 2, 1] * 2
-    assert [(p.stage, p.epoch) for p in record.curve] == [
+    assert [(p.task, p.epoch) for p in record.curve] == [
         (0, 2), (0, 4), (0, 5), (1, 2), (1, 4), (1, 5),
     ]  # fmt: skip
     assert np.shape(record.accuracy_matrix) == (2, 2)
@@ -259,9 +259,9 @@ def test_a_classifier_with_predict_alone(blobs):
     assert record.config == {"params": {}}
 
 
-def test_own_stages_and_a_class_without_test_rows(blobs):
+def test_own_tasks_and_a_class_without_test_rows(blobs):
     (X, y), (X_test, y_test) = blobs
-    stream = from_stages(y, classes=[[0], [1, 2, 3, 4, 5]])
+    stream = from_tasks(y, classes=[[0], [1, 2, 3, 4, 5]])
     seen = y_test != 0
     record = evaluate(Forgetful, stream, (X, y), (X_test[seen], y_test[seen]))
     assert record.accuracy_matrix == [[None, 0], [None, 1]]
@@ -369,7 +369,7 @@ def test_at_the_end_the_final_accuracy_is_the_same_and_nothing_else_is_claimed(b
     train, test = blobs
     stream = class_incremental(train[1], 2, seed=3)
     full = evaluate(Remembering, stream, train, test)
-    brief = evaluate(Remembering, stream, train, test, at_end=True)
+    brief = evaluate(Remembering, stream, train, test, final_only=True)
     assert brief.metrics["final_accuracy"] == full.metrics["final_accuracy"]
     assert len(brief.curve) == 1
     assert brief.metrics["forgetting"] is None

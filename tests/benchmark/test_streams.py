@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dkvb.benchmark.streams import class_incremental, from_stages, iid
+from dkvb.benchmark.streams import class_incremental, from_tasks, iid
 
 PAPER_ORDERS = {
     1: [[6, 8], [9, 7], [5, 3], [0, 4], [1, 2]],
@@ -17,15 +17,15 @@ PAPER_ORDERS = {
 @pytest.mark.parametrize("seed", PAPER_ORDERS)
 def test_class_order_is_the_papers(seed, rng):
     y = np.concatenate([np.arange(10), rng.integers(0, 10, 200)])
-    stream = class_incremental(y, classes_per_stage=2, seed=seed)
-    assert [stage.classes.tolist() for stage in stream] == PAPER_ORDERS[seed]
+    stream = class_incremental(y, classes_per_task=2, seed=seed)
+    assert [task.classes.tolist() for task in stream] == PAPER_ORDERS[seed]
     assert stream.name == "B0-Inc2"
 
 
 def test_order_is_over_sorted_classes_whatever_their_names():
     names = np.array(sorted("abcdefghij"))
     stream = class_incremental(names[::-1], seed=1)
-    assert [stage.classes.tolist() for stage in stream] == [
+    assert [task.classes.tolist() for task in stream] == [
         [names[c] for c in group] for group in PAPER_ORDERS[1]
     ]
 
@@ -38,30 +38,30 @@ def test_order_is_over_sorted_classes_whatever_their_names():
 def test_class_incremental_deals_every_row_once(y, size, seed):
     labels = np.array(y)
     stream = class_incremental(labels, size, seed)
-    rows = np.concatenate([stage.rows for stage in stream])
+    rows = np.concatenate([task.indices for task in stream])
     assert sorted(rows.tolist()) == list(range(len(labels)))
-    for stage in stream:
-        assert set(labels[stage.rows]) == set(stage.classes)
-    sizes = [len(stage.classes) for stage in stream]
+    for task in stream:
+        assert set(labels[task.indices]) == set(task.classes)
+    sizes = [len(task.classes) for task in stream]
     assert all(s == size for s in sizes[:-1])
     assert 1 <= sizes[-1] <= size
     assert sum(sizes) == len(set(y))
 
 
-def test_iid_is_one_shuffled_stage(rng):
+def test_iid_is_one_shuffled_task(rng):
     y = np.sort(rng.integers(0, 5, 300))
     first, again, other = iid(y, 1), iid(y, 1), iid(y, 2)
     assert len(first) == 1
-    assert sorted(first[0].rows.tolist()) == list(range(300))
-    assert np.array_equal(first[0].rows, again[0].rows)
-    assert not np.array_equal(first[0].rows, other[0].rows)
+    assert sorted(first[0].indices.tolist()) == list(range(300))
+    assert np.array_equal(first[0].indices, again[0].indices)
+    assert not np.array_equal(first[0].indices, other[0].indices)
     assert first[0].classes.tolist() == [0, 1, 2, 3, 4]
 
 
-def test_stages_of_rows_keep_their_order_and_may_repeat_classes():
-    stream = from_stages(["a", "b", "a", "c"], rows=[[2, 0], np.array([3, 1, 0])])
-    assert [stage.rows.tolist() for stage in stream] == [[2, 0], [3, 1, 0]]
-    assert [stage.classes.tolist() for stage in stream] == [["a"], ["a", "b", "c"]]
+def test_tasks_of_rows_keep_their_order_and_may_repeat_classes():
+    stream = from_tasks(["a", "b", "a", "c"], indices=[[2, 0], np.array([3, 1, 0])])
+    assert [task.indices.tolist() for task in stream] == [[2, 0], [3, 1, 0]]
+    assert [task.classes.tolist() for task in stream] == [["a"], ["a", "b", "c"]]
 
 
 @pytest.mark.parametrize(
@@ -69,19 +69,19 @@ def test_stages_of_rows_keep_their_order_and_may_repeat_classes():
     [
         (lambda: class_incremental([], 2), "y: expected"),
         (lambda: class_incremental([[0, 1]], 2), "y: expected"),
-        (lambda: class_incremental([0, 1], 0), "classes_per_stage: expected"),
-        (lambda: class_incremental([0, 1], 1.5), "classes_per_stage: expected"),
+        (lambda: class_incremental([0, 1], 0), "classes_per_task: expected"),
+        (lambda: class_incremental([0, 1], 1.5), "classes_per_task: expected"),
         (lambda: iid([]), "y: expected"),
-        (lambda: from_stages([0, 1]), "exactly one"),
-        (lambda: from_stages([0, 1], rows=[[0]], classes=[[0]]), "exactly one"),
-        (lambda: from_stages([0, 1], rows=[]), "at least one stage"),
-        (lambda: from_stages([0, 1], classes=[]), "at least one stage"),
-        (lambda: from_stages([0, 1], rows=[[0], []]), r"rows\[1\]: expected"),
-        (lambda: from_stages([0, 1], rows=[[0.5]]), r"rows\[0\]: expected"),
-        (lambda: from_stages([0, 1], rows=[[-1]]), "from 0 to 1"),
-        (lambda: from_stages([0, 1], rows=[[2]]), "from 0 to 1"),
-        (lambda: from_stages([0, 1], classes=[[0], []]), r"classes\[1\]: expected"),
-        (lambda: from_stages([0, 1], classes=[[0, 7]]), "occur in y"),
+        (lambda: from_tasks([0, 1]), "exactly one"),
+        (lambda: from_tasks([0, 1], indices=[[0]], classes=[[0]]), "exactly one"),
+        (lambda: from_tasks([0, 1], indices=[]), "at least one task"),
+        (lambda: from_tasks([0, 1], classes=[]), "at least one task"),
+        (lambda: from_tasks([0, 1], indices=[[0], []]), r"indices\[1\]: expected"),
+        (lambda: from_tasks([0, 1], indices=[[0.5]]), r"indices\[0\]: expected"),
+        (lambda: from_tasks([0, 1], indices=[[-1]]), "from 0 to 1"),
+        (lambda: from_tasks([0, 1], indices=[[2]]), "from 0 to 1"),
+        (lambda: from_tasks([0, 1], classes=[[0], []]), r"classes\[1\]: expected"),
+        (lambda: from_tasks([0, 1], classes=[[0, 7]]), "occur in y"),
     ],
 )
 def test_bad_input(call, message):

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from dkvb import __version__
 from dkvb._support.files import atomic
 from dkvb.benchmark.grid import parse_spec
-from dkvb.benchmark.plots import accuracy_curves
+from dkvb.benchmark.plots import plot_accuracy
 from dkvb.benchmark.records import read_records
 from dkvb.cli import app
 from dkvb.embedding.npz import read_embeddings, read_labelled
@@ -74,7 +74,7 @@ def test_evaluate_writes_records_summary_and_picture(files):
 
 def test_both_orders_and_json(files):
     orders = ("--order", "class-incremental", "--order", "iid")
-    result = evaluate(files, *orders, "--classes-per-stage", "3", "--json")
+    result = evaluate(files, *orders, "--classes-per-task", "3", "--json")
     assert result.exit_code == 0, result.output
     summary = json.loads(result.stdout)
     assert list(summary) == ["prototypes (B0-Inc3)", "prototypes (iid)"]
@@ -133,7 +133,7 @@ def test_a_second_run_continues_the_first(files):
     before, after = (json.loads(run.stdout)["prototypes"] for run in (more, again))
     times = {"learn_seconds", "predict_seconds"}
     assert all(after[key] == before[key] for key in before.keys() - times)
-    other = evaluate(files, "--classes-per-stage", "1")
+    other = evaluate(files, "--classes-per-task", "1")
     assert "0 of 1 runs finished, 2 of other settings; 1 to run\n" in other.stderr
 
 
@@ -254,7 +254,7 @@ def test_bad_files_are_refused_in_one_line(files, rng, case):
         ("prototypes", ("--seeds", "1,x"), "--seeds: expected"),
         ("prototypes", ("--seeds", ""), "--seeds: expected"),
         ("prototypes", ("--seeds", "1,1"), "seeds: expected .*each once"),
-        ("prototypes", ("--classes-per-stage", "0"), "classes_per_stage: expected"),
+        ("prototypes", ("--classes-per-task", "0"), "classes_per_task: expected"),
         ("prototypes", ("--epochs", "0"), "epochs: expected"),
         ("prototypes", ("--evaluate-every", "0"), "evaluate_every: expected"),
         ("prototypes", ("--order", "sorted"), "--order"),
@@ -346,14 +346,14 @@ def test_reproduce_runs_an_experiment_once(tmp_path):
     out = tmp_path / "out"
     first = reproduce(out)
     assert first.exit_code == 0, first.output
-    assert "5 stages of 2" in first.stdout
-    assert "any number of classes a stage ends the same" in first.stdout
+    assert "5 tasks of 2" in first.stdout
+    assert "any number of classes per task ends the same" in first.stdout
     assert first.stderr == ""
     assert {p.name for p in out.iterdir()} == {"granularity.png", "records.jsonl", "summary.json"}
     again = reproduce(out)
     assert again.stdout == first.stdout
     assert again.stderr == f"{out / 'records.jsonl'}: 4 of 4 runs finished; 0 to run\n"
-    redrawn = dkvb("reproduce", "granularity", "--redraw", "--quick", "--out", out, "--json")
+    redrawn = dkvb("reproduce", "granularity", "--plot-only", "--quick", "--out", out, "--json")
     assert list(json.loads(redrawn.stdout)["rows"]) == list(
         json.loads((out / "summary.json").read_text())["rows"]
     )
@@ -365,7 +365,7 @@ def test_several_experiments_share_what_they_can(tmp_path):
     result = dkvb("reproduce", *both, "--quick", "--out", tmp_path, *_SMALL)
     assert result.exit_code == 0, result.output
     records = [read_records(tmp_path / name / "records.jsonl").records for name in both]
-    shared = {r.cell for r in records[0]} & {r.cell for r in records[1]}
+    shared = {r.run_id for r in records[0]} & {r.run_id for r in records[1]}
     assert len(shared) == 1
 
 
@@ -407,7 +407,7 @@ def test_a_killed_command_continues(tmp_path):
     done = reproduce(killed, *seeds)
     assert "2 of 24 runs finished, 1 damaged (line 3); 22 to run" in done.stderr
     ours, theirs = (
-        {r.cell: replace(r, times={}) for r in read_records(folder / "records.jsonl").records}
+        {r.run_id: replace(r, times={}) for r in read_records(folder / "records.jsonl").records}
         for folder in (killed, whole)
     )
     assert ours == theirs
@@ -431,7 +431,7 @@ def test_reproduce_names_its_experiments(tmp_path):
         assert_refused(refused, tmp_path, message)
     refused = dkvb("reproduce", "pairs", "--data", tmp_path, "--out", tmp_path / "out")
     assert_refused(refused, tmp_path, "cifar10-resnet50-train.npz.*dkvb embed --encoder resnet50")
-    refused = dkvb("reproduce", "pairs", "--redraw", "--out", tmp_path / "out")
+    refused = dkvb("reproduce", "pairs", "--plot-only", "--out", tmp_path / "out")
     assert_refused(refused, tmp_path, "records.jsonl")
 
 
@@ -450,7 +450,7 @@ def test_demo_shows_its_table_and_names_its_picture(tmp_path, monkeypatch):
 
 def test_pictures_need_records(tmp_path):
     with pytest.raises(ValueError, match="records: expected at least one"):
-        accuracy_curves([], tmp_path / "a.png")
+        plot_accuracy([], tmp_path / "a.png")
 
 
 def test_labels_that_the_train_file_lacks_are_an_error(files, rng):

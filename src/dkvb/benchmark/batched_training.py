@@ -1,4 +1,4 @@
-"""The one loop for many gradient-trained classifiers at once, which learn side by side."""
+"""Batched training: many gradient-trained classifiers learn at once, and each leaves a record."""
 
 from __future__ import annotations
 
@@ -12,21 +12,28 @@ from torch import Tensor
 from tqdm import tqdm
 
 from dkvb._support import validation
-from dkvb.benchmark.analysis.memory import pickled_bytes
-from dkvb.benchmark.metrics import top_k_accuracy
+from dkvb.benchmark.analysis.memory import pickled_size
+from dkvb.benchmark.metrics import top_k_hits
 from dkvb.benchmark.records import RunRecord
-from dkvb.benchmark.runner import Clock, RunLog, check_stream, checked, epoch_pieces, evenly_spread
+from dkvb.benchmark.runner import (
+    Clock,
+    RunLog,
+    check_data,
+    check_stream,
+    evenly_spaced,
+    split_epochs,
+)
 from dkvb.benchmark.streams import Stream
-from dkvb.estimators.baselines.batched import Stack
+from dkvb.estimators.baselines.batched import BatchedTrainer
 from dkvb.estimators.baselines.gradient import GradientClassifier
 
 Array = npt.NDArray[Any]
 
-_SMALLEST = float(np.log(np.finfo(np.float64).tiny))  # log probability, as in `evaluate`
+_MIN_LOG_PROBABILITY = float(np.log(np.finfo(np.float64).tiny))  # as in `evaluate`
 
 
 class Run(NamedTuple):
-    """A classifier, not fitted yet, the stream that it learns, and how its record names it."""
+    """An unfitted classifier, its stream, and what its record says of it."""
 
     classifier: GradientClassifier
     stream: Stream
@@ -35,30 +42,43 @@ class Run(NamedTuple):
     config: Mapping[str, Any] = {}  # never changed
 
 
-def train_stack(
+def train_batched(
     runs: Sequence[Run],
     train: tuple[Any, npt.ArrayLike],
     test: tuple[Any, npt.ArrayLike],
     *,
     evaluate_every: int | None = None,
-    at_end: bool = False,
+    final_only: bool = False,
     memory: bool = False,
     progress: bool = False,
 ) -> list[RunRecord]:
-    """The records that `evaluate` gives for each run alone, to rounding; much faster on a GPU.
+    """Return the records that `evaluate` gives for each run alone, to rounding.
 
-    Runs may differ in anything. Those of one architecture (the same in all settings but the random
-    state, learning rate, weight decay, label smoothing and strength of consolidation) whose stages
-    are of the same sizes learn side by side, group after group. Classifiers are fitted in the end.
-    Rows may be tensors that lie on the device already. A record's times are its share of the
-    group's, and its config says how many were `stacked`.
+    This is much faster on a GPU. Runs may differ in anything. Those with equal architecture (all
+    parameters but random state, learning rate, weight decay, label smoothing and EWC strength) and
+    equal task sizes form a group that is trained together. The classifiers are fitted afterwards.
+
+    Parameters
+    ----------
+    runs : sequence of Run
+        Classifiers and streams.
+    train, test : tuple of (X, y)
+        Embeddings, which may be tensors on the device, and labels.
+    evaluate_every, final_only, memory, progress
+        As in `evaluate`.
+
+    Returns
+    -------
+    list of RunRecord
+        The times of a record are its share of the group's times. `config["batched_runs"]` is the
+        size of the group.
     """
-    finished = finished_runs(
+    finished = iterate_batched(
         runs,
         train,
         test,
         evaluate_every=evaluate_every,
-        at_end=at_end,
+        final_only=final_only,
         memory=memory,
         progress=progress,
     )
@@ -66,18 +86,18 @@ def train_stack(
     return [records[number] for number in range(len(runs))]
 
 
-def finished_runs(
+def iterate_batched(
     runs: Sequence[Run],
     train: tuple[Any, npt.ArrayLike],
     test: tuple[Any, npt.ArrayLike],
     *,
     evaluate_every: int | None = None,
-    at_end: bool = False,
+    final_only: bool = False,
     memory: bool = False,
     progress: bool = False,
 ) -> Iterator[tuple[int, RunRecord]]:
-    """As `train_stack`, but group by group as each is finished: a run's place and its record."""
-    (X_train, y_train), (X_test, y_test) = checked("train", train), checked("test", test)
+    """Yield the index and the record of each run, group by group; see `train_batched`."""
+    (X_train, y_train), (X_test, y_test) = check_data("train", train), check_data("test", test)
     if evaluate_every is not None:
         validation.positive_int("evaluate_every", evaluate_every)
     for run in runs:
@@ -85,37 +105,37 @@ def finished_runs(
     data = _Data(X_train, y_train, X_test, y_test)
     groups: dict[Any, list[int]] = {}
     for number, (classifier, stream, *_) in enumerate(runs):
-        sizes = tuple(len(stage) for stage in stream)
+        sizes = tuple(len(task) for task in stream)
         groups.setdefault((classifier._architecture(), sizes), []).append(number)
 
     total = sum(len(runs[numbers[0]].stream) for numbers in groups.values())
-    with tqdm(total=total, unit="stage", disable=not progress, leave=False) as bar:
+    with tqdm(total=total, unit="task", disable=not progress, leave=False) as bar:
         for numbers in groups.values():
             group = _Group([runs[number] for number in numbers], data)
             bar.set_description(f"{len(numbers)} × {group.titles[0]}")
-            group.learn(evaluate_every, at_end, bar)
+            group.learn(evaluate_every, final_only, bar)
             yield from zip(numbers, group.records(memory), strict=True)
 
 
 class _Data:
-    """Rows, and once they were asked for also on a device."""
+    """Embeddings and labels, with tensors on each device that was used."""
 
     def __init__(self, X_train: Any, y_train: Array, X_test: Any, y_test: Array) -> None:
         self._host = (X_train, X_test)
-        self._placed: dict[str, tuple[Tensor, Tensor]] = {}
+        self._tensors: dict[str, tuple[Tensor, Tensor]] = {}
         self.y_train, self.y_test = y_train, y_test
-        self.classes = np.unique(np.concatenate([y_train, y_test]))  # (Y,)
+        self.classes = np.unique(np.concatenate([y_train, y_test]))  # (n_classes,)
 
     def on(self, device: str) -> tuple[Tensor, Tensor]:
-        """Train and test rows (n, m) float32."""
-        if device not in self._placed:
+        """Return training and test embeddings (n, m) float32."""
+        if device not in self._tensors:
             train, test = (validation.as_float32(validation.rows(X)).to(device) for X in self._host)
-            self._placed[device] = train, test
-        return self._placed[device]
+            self._tensors[device] = train, test
+        return self._tensors[device]
 
 
 class _Group:
-    """Runs that learn side by side."""
+    """Runs that are trained together."""
 
     def __init__(self, runs: Sequence[Run], data: _Data) -> None:
         self._runs, self._data = runs, data
@@ -137,57 +157,58 @@ class _Group:
             for model in self._models:
                 model._begin(data.classes, self._x.shape[1])
 
-    def learn(self, evaluate_every: int | None, at_end: bool, bar: Any) -> None:
-        """All stages of all runs."""
-        stack = Stack(self._models, self._x, self._y)
-        pieces = epoch_pieces(self._epochs if self._in_epochs else None, evaluate_every)
-        stages = list(zip(*(run.stream for run in self._runs), strict=True))
-        for number, own_stages in enumerate(stages):
-            rows = torch.from_numpy(np.stack([stage.rows for stage in own_stages]))  # (R, n)
-            rows = rows.to(self._device)
-            for epochs, epochs_done in pieces:
+    def learn(self, evaluate_every: int | None, final_only: bool, bar: Any) -> None:
+        """Train all runs on all of their tasks."""
+        trainer = BatchedTrainer(self._models, self._x, self._y)
+        steps = split_epochs(self._epochs if self._in_epochs else None, evaluate_every)
+        tasks_of_all = list(zip(*(run.stream for run in self._runs), strict=True))
+        for number, tasks in enumerate(tasks_of_all):
+            indices = torch.from_numpy(np.stack([task.indices for task in tasks]))  # (R, n)
+            indices = indices.to(self._device)
+            for epochs, epochs_done in steps:
                 with self._clock.measure("learn"):
-                    stack.learn(rows, self._epochs if epochs is None else epochs)
-                if not at_end or number + 1 == len(stages):
-                    self._evaluate(number, epochs_done, rows)
+                    trainer.learn(indices, self._epochs if epochs is None else epochs)
+                if not final_only or number + 1 == len(tasks_of_all):
+                    self._evaluate(number, epochs_done, indices)
             with self._clock.measure("learn"):
-                for model, own in zip(self._models, rows, strict=True):
-                    model._consolidate(self._x[own])
+                for model, task_indices in zip(self._models, indices, strict=True):
+                    model._consolidate(self._x[task_indices])
             bar.set_postfix(
                 accuracy=self._logs[0].curve[-1].accuracy if self._logs[0].curve else None
             )
             bar.update()
-        stack.release()
+        trainer.release()
 
-    def _evaluate(self, stage: int, epoch: int | None, rows: Tensor) -> None:
-        sample = torch.from_numpy(evenly_spread(rows.shape[1], len(self._y_test)))
+    def _evaluate(self, task: int, epoch: int | None, indices: Tensor) -> None:
+        sample = torch.from_numpy(evenly_spaced(indices.shape[1], len(self._y_test)))
         self._scores = []
-        for model, log, own in zip(self._models, self._logs, rows, strict=True):
+        for model, log, task_indices in zip(self._models, self._logs, indices, strict=True):
             with self._clock.measure("predict"):
-                scores = model._score_tensor(self._x_test)  # (n, Y)
+                scores = model._score_tensor(self._x_test)  # (n, n_classes)
                 predicted = self._data.classes[scores.argmax(dim=1).cpu().numpy()]
-            seen = own[sample.to(own.device)]
+            train = task_indices[sample.to(task_indices.device)]
             log.add(
-                stage,
+                task,
                 epoch,
                 predicted,
                 test_loss=_cross_entropy(scores, self._y_test),
-                train_loss=_cross_entropy(model._score_tensor(self._x[seen]), self._y[seen]),
+                train_loss=_cross_entropy(model._score_tensor(self._x[train]), self._y[train]),
             )
             self._scores.append(scores)
 
     def records(self, memory: bool) -> list[RunRecord]:
-        """A record a run."""
-        share = {part: seconds / len(self._runs) for part, seconds in self._clock.seconds.items()}
+        """Return one record per run."""
+        n_runs, (y, classes) = len(self._runs), (self._data.y_test, self._data.classes)
+        times = {step: seconds / n_runs for step, seconds in self._clock.seconds.items()}
         return [
             log.record(
                 title,
                 seed=run.seed,
                 params=params,
-                config={"stacked": len(self._runs), **run.config},
-                top5=top_k_accuracy(self._data.y_test, scores.cpu().numpy(), self._data.classes),
-                times=share,
-                memory_bytes=pickled_bytes(run.classifier) if memory else None,
+                config={"batched_runs": n_runs, **run.config},
+                top5=top_k_hits(y, scores.cpu().numpy(), classes) / len(y),
+                times=times,
+                memory_bytes=pickled_size(run.classifier) if memory else None,
             )
             for run, title, params, log, scores in zip(
                 self._runs, self.titles, self._params, self._logs, self._scores, strict=True
@@ -202,12 +223,12 @@ def _check(run: Run, y_train: Array) -> None:
             f"got {type(run.classifier).__name__}; use evaluate"
         )
     if hasattr(run.classifier, "_labels"):
-        raise ValueError("classifier: expected one that was never fitted; pass a clone of it")
+        raise ValueError("classifier: expected an unfitted one; got a fitted one; pass a clone")
     check_stream(run.stream, y_train)
     run.classifier._check_settings()
 
 
 def _cross_entropy(scores: Tensor, y: Tensor) -> float:
-    """The mean over rows, of scores (n, Y) and columns y (n,)."""
-    own = scores.log_softmax(dim=1).gather(1, y[:, None])  # (n, 1)
-    return -float(own.clamp(min=_SMALLEST).mean())
+    """Return the mean cross entropy of scores (n, n_classes) and class indices y (n,)."""
+    log_probability = scores.log_softmax(dim=1).gather(1, y[:, None])  # (n, 1)
+    return -float(log_probability.clamp(min=_MIN_LOG_PROBABILITY).mean())

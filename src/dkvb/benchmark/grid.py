@@ -1,4 +1,4 @@
-"""A comparison: several classifiers on the same stream and files, over several seeds."""
+"""A grid of runs: classifiers × seeds × orders on the same data."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ import torch
 
 from dkvb._support import process_group, validation
 from dkvb.benchmark import streams
-from dkvb.benchmark.records import Cell, Job, RunRecord
-from dkvb.benchmark.runner import evaluate, prepare
+from dkvb.benchmark.jobs import Job, RunSpec
+from dkvb.benchmark.records import RunRecord
+from dkvb.benchmark.runner import evaluate, evenly_spaced, prepare
 from dkvb.bottleneck import Keys
 from dkvb.estimators.registry import classifier_class, classifier_names, make_classifier
 
@@ -25,22 +26,22 @@ Array = npt.NDArray[Any]
 
 ORDERS = ("class-incremental", "iid")
 
-_REHEARSAL_ROWS = 256
-_BRIEF = {"epochs": 1, "n_codebooks": 4, "n_features": 64}  # of a rehearsal, at most
+_SMOKE_TEST_SAMPLES = 256
+_SMOKE_TEST_SIZES = {"epochs": 1, "n_codebooks": 4, "n_features": 64}  # at most
 _HASHED_ROWS = 4096  # at a time
 
 
 class Data(NamedTuple):
-    """What a comparison runs on; `keys` holds the unlabelled rows that keys are fitted to."""
+    """Training and test data (X, y), and the unlabelled embeddings that keys are fitted to."""
 
     train: tuple[Array, Array]
     test: tuple[Array, Array]
     keys: Array
-    names: Mapping[str, str] = {}  # what records shall call them
+    names: Mapping[str, str] = {}  # as records name them
 
 
 class ClassifierSpec(NamedTuple):
-    """A classifier as typed: `NAME` or `NAME:key=value,key=value`."""
+    """A classifier as written on the command line: `NAME` or `NAME:key=value,key=value`."""
 
     text: str
     name: str
@@ -48,7 +49,7 @@ class ClassifierSpec(NamedTuple):
 
 
 def parse_spec(text: str) -> ClassifierSpec:
-    """Read a classifier's name and its settings.
+    """Parse the name and the parameters of a classifier.
 
     >>> parse_spec("bottleneck:rule=sgd,n_codebooks=256").settings
     {'rule': 'sgd', 'n_codebooks': '256'}
@@ -56,8 +57,8 @@ def parse_spec(text: str) -> ClassifierSpec:
     name, colon, tail = text.partition(":")
     validation.one_of("classifier", name, classifier_names())
     settings: dict[str, str] = {}
-    for part in tail.split(",") if colon else ():
-        key, equals, value = (piece.strip() for piece in part.partition("="))
+    for item in tail.split(",") if colon else ():
+        key, equals, value = (text.strip() for text in item.partition("="))
         if not (key and equals and value) or key in settings:
             raise ValueError(
                 f"classifier: expected NAME:key=value,key=value with each key once; got {text!r}"
@@ -67,16 +68,38 @@ def parse_spec(text: str) -> ClassifierSpec:
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """Which classifiers meet which streams, and how long they train."""
+class Grid:
+    """All combinations of classifiers, seeds and orders, with one schedule.
+
+    Parameters
+    ----------
+    classifiers : tuple of ClassifierSpec
+        Classifiers to train.
+    seeds : tuple of int, default=(1,)
+        Random seeds of the classifiers and of the streams.
+    orders : tuple of str, default=("class-incremental",)
+        Orders of the training data, of `ORDERS`.
+    classes_per_task : int, default=2
+        Number of new classes per task of class-incremental streams.
+    epochs : int, optional
+        Epochs per task of classifiers that train in epochs; their own default otherwise.
+    evaluate_every : int, optional
+        Evaluate every so many epochs, and not only after each task.
+    final_only : bool, default=False
+        Evaluate after the last task only.
+    memory : bool, default=False
+        Whether to record the size of each classifier.
+    device : str, default="cpu"
+        Device to compute on.
+    """
 
     classifiers: tuple[ClassifierSpec, ...]
     seeds: tuple[int, ...] = (1,)
     orders: tuple[str, ...] = ("class-incremental",)
-    classes_per_stage: int = 2
+    classes_per_task: int = 2
     epochs: int | None = None
     evaluate_every: int | None = None
-    at_end: bool = False
+    final_only: bool = False
     memory: bool = False
     device: str = "cpu"
 
@@ -87,142 +110,142 @@ class Comparison:
                 raise ValueError(f"{name}: expected at least one and each once; got {list(values)}")
         for order in self.orders:
             validation.one_of("order", order, ORDERS)
-        for name in ("classes_per_stage", "epochs", "evaluate_every"):
+        for name in ("classes_per_task", "epochs", "evaluate_every"):
             if getattr(self, name) is not None:
                 validation.positive_int(name, getattr(self, name))
 
-    def rehearse(self, data: Data) -> None:
-        """Run every classifier on a few rows for an epoch, so that a bad setting fails at once."""
+    def smoke_test(self, data: Data) -> None:
+        """Train every classifier briefly on few samples, so that bad parameters fail at once."""
         small = Data(_few(data.train), _few(data.test), _thin(data.keys), data.names)
         stream = streams.iid(small.train[1])
         for spec in self.classifiers:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # few rows deserve warnings that the run will not
+                warnings.simplefilter("ignore")  # few samples cause warnings that the run will not
                 try:
-                    evaluate(partial(self._make_brief, spec, small.keys), stream, *small[:2])
+                    evaluate(partial(self._make_small, spec, small.keys), stream, *small[:2])
                 except (ValueError, TypeError) as error:
                     raise ValueError(f"classifier {spec.text}: {error}") from error
 
     def run(self, data: Data, progress: bool = False) -> Iterator[RunRecord]:
-        """Yield a record a classifier, order and seed, as each is finished."""
-        for job in self.jobs(data):
-            for _, record in job.run(job.cells, progress):
+        """Yield one record per classifier, order and seed, as each is finished."""
+        for job in self.make_jobs(data):
+            for _, record in job.run(job.specs, progress):
                 yield record
 
-    def jobs(self, data: Data) -> list[Job]:
-        """The runs as jobs for `records.finish`: one a classifier and seed, with every order.
+    def make_jobs(self, data: Data) -> list[Job]:
+        """Return the runs as jobs for `run_missing`: one per classifier and seed, with all orders.
 
-        On a GPU, all runs of classifiers that learn by gradient descent are one job, side by side.
+        On a GPU, all runs of gradient-trained classifiers form one job of batched training.
         """
-        placed = Placed(data, self.device)
-        stacked = [spec for spec in self.classifiers if self._stacks(spec)]
-        apart = [
+        device_data = DeviceData(data, self.device)
+        batched = [spec for spec in self.classifiers if self._is_batched(spec)]
+        single = [
             Job(
-                [self._cell(spec, order, seed, placed) for order in self.orders],
-                partial(self._run, spec, seed, placed),
+                [self._run_spec(spec, order, seed, device_data) for order in self.orders],
+                partial(self._run, spec, seed, device_data),
             )
             for seed in self.seeds
             for spec in self.classifiers
-            if spec not in stacked
+            if spec not in batched
         ]
-        if not stacked:
-            return apart
+        if not batched:
+            return single
         runs = {
-            self._cell(spec, order, seed, placed): spec
-            for spec in stacked
+            self._run_spec(spec, order, seed, device_data): spec
+            for spec in batched
             for order in self.orders
             for seed in self.seeds
         }
-        return [*apart, Job(list(runs), partial(self._run_stacked, runs, placed))]
+        return [*single, Job(list(runs), partial(self._run_batched, runs, device_data))]
 
-    def _stacks(self, spec: ClassifierSpec) -> bool:
+    def _is_batched(self, spec: ClassifierSpec) -> bool:
         from dkvb.estimators.baselines.gradient import GradientClassifier
 
-        # On a CPU there is little to win, and a killed run would lose more.
+        # On a CPU there is little to gain, and a killed process would lose more.
         return self.device != "cpu" and issubclass(classifier_class(spec.name), GradientClassifier)
 
-    def _cell(self, spec: ClassifierSpec, order: str, seed: int, data: Placed) -> Cell:
-        what = {
+    def _run_spec(self, spec: ClassifierSpec, order: str, seed: int, data: DeviceData) -> RunSpec:
+        parameters = {
             "name": spec.name,
             "settings": spec.settings,
             "order": order,
             "seed": seed,
-            "classes_per_stage": None if order == "iid" else self.classes_per_stage,
+            "classes_per_task": None if order == "iid" else self.classes_per_task,
             "epochs": self.epochs,
             "evaluate_every": self.evaluate_every,
-            "at_end": self.at_end,
+            "final_only": self.final_only,
             "memory": self.memory,
             "data": data.names,
             "contents": data.contents,
         }
-        return Cell(spec.text, what)
+        return RunSpec(spec.text, parameters)
 
     def _run(
         self,
         spec: ClassifierSpec,
         seed: int,
-        data: Placed,
-        cells: Sequence[Cell],
+        data: DeviceData,
+        run_specs: Sequence[RunSpec],
         progress: bool,
-    ) -> Iterator[tuple[Cell, RunRecord]]:
-        for cell in cells:
-            train, test = data.rows_for(spec)
+    ) -> Iterator[tuple[RunSpec, RunRecord]]:
+        for run_spec in run_specs:
+            train, test = data.inputs_for(spec)
             record = evaluate(
                 partial(self._make_with_keys, spec, seed, data),
-                self._stream(cell.what["order"], train[1], seed),
+                self._stream(run_spec.parameters["order"], train[1], seed),
                 train,
                 test,
                 evaluate_every=self.evaluate_every,
-                at_end=self.at_end,
+                final_only=self.final_only,
                 memory=self.memory,
                 progress=progress,
                 name=spec.text,
                 seed=seed,
-                config=_config(cell),
+                config=_config(run_spec),
                 prepare=data.prepare,
             )
-            yield cell, record
+            yield run_spec, record
 
-    def _run_stacked(
+    def _run_batched(
         self,
-        specs: Mapping[Cell, ClassifierSpec],
-        data: Placed,
-        cells: Sequence[Cell],
+        specs: Mapping[RunSpec, ClassifierSpec],
+        data: DeviceData,
+        run_specs: Sequence[RunSpec],
         progress: bool,
-    ) -> Iterator[tuple[Cell, RunRecord]]:
-        from dkvb.benchmark.batched_training import Run, train_stack
+    ) -> Iterator[tuple[RunSpec, RunRecord]]:
+        from dkvb.benchmark.batched_training import Run, train_batched
 
         (x, y), (x_test, y_test) = data.train, data.test
         runs = [
             Run(
-                self._make(specs[cell], cell.what["seed"], None),
-                self._stream(cell.what["order"], y, cell.what["seed"]),
-                cell.classifier,
-                cell.what["seed"],
-                _config(cell),
+                self._make(specs[run_spec], run_spec.parameters["seed"], None),
+                self._stream(run_spec.parameters["order"], y, run_spec.parameters["seed"]),
+                run_spec.classifier,
+                run_spec.parameters["seed"],
+                _config(run_spec),
             )
-            for cell in cells
+            for run_spec in run_specs
         ]
-        records = train_stack(
+        records = train_batched(
             runs,
             (data.on_device(x), y),
             (data.on_device(x_test), y_test),
             evaluate_every=self.evaluate_every,
-            at_end=self.at_end,
+            final_only=self.final_only,
             memory=self.memory,
             progress=progress,
         )
-        return iter(list(zip(cells, records, strict=True)))
+        return iter(list(zip(run_specs, records, strict=True)))
 
-    def _make_with_keys(self, spec: ClassifierSpec, seed: int, data: Placed) -> Any:
+    def _make_with_keys(self, spec: ClassifierSpec, seed: int, data: DeviceData) -> Any:
         if hasattr(classifier_class(spec.name), "fit_keys"):
-            return with_shared_keys(self._make(spec, seed, None), data, seed)
+            return set_shared_keys(self._make(spec, seed, None), data, seed)
         return self._make(spec, seed, data.keys)
 
     def _stream(self, order: str, y: Array, seed: int) -> streams.Stream:
         if order == "iid":
             return streams.iid(y, seed)
-        return streams.class_incremental(y, self.classes_per_stage, seed)
+        return streams.class_incremental(y, self.classes_per_task, seed)
 
     def _make(self, spec: ClassifierSpec, seed: int, keys: Array | None) -> Any:
         return make_classifier(
@@ -234,22 +257,22 @@ class Comparison:
             epochs=self.epochs,
         )
 
-    def _make_brief(self, spec: ClassifierSpec, keys: Array) -> Any:
+    def _make_small(self, spec: ClassifierSpec, keys: Array) -> Any:
         params = self._make(spec, self.seeds[0], None).get_params()
-        for name, brief in _BRIEF.items():
-            own = params.get(name, brief)
-            if own is None or (isinstance(own, int) and own > brief):  # a wrong one stays
-                params[name] = brief
+        for name, small in _SMOKE_TEST_SIZES.items():
+            value = params.get(name, small)
+            if value is None or (isinstance(value, int) and value > small):  # wrong ones stay
+                params[name] = small
         return self._make(spec._replace(settings=params), self.seeds[0], keys)
 
 
-def _config(cell: Cell) -> dict[str, Any]:
-    """What a record says of its cell."""
-    return {name: cell.what[name] for name in ("order", "settings", "data")}
+def _config(spec: RunSpec) -> dict[str, Any]:
+    """Return what a record says of its run."""
+    return {name: spec.parameters[name] for name in ("order", "settings", "data")}
 
 
-class Placed:
-    """Data, and once it was asked for also on the device and as codes, which runs share."""
+class DeviceData:
+    """Data with device tensors and prepared batches, made on first use and shared by runs."""
 
     def __init__(self, data: Data, device: str) -> None:
         self._device = device
@@ -260,21 +283,22 @@ class Placed:
 
     @cached_property
     def contents(self) -> dict[str, str]:
-        """Digests of train, test and key rows."""
+        """Digests of training, test and key data."""
         return {
             "train": fingerprint(*self.train),
             "test": fingerprint(*self.test),
             "keys": fingerprint(self.keys),
         }
 
-    def rows_for(self, spec: ClassifierSpec) -> tuple[tuple[Any, Array], tuple[Any, Array]]:
-        """Train and test as this classifier takes them: as tensors if it reads codes alone."""
+    def inputs_for(self, spec: ClassifierSpec) -> tuple[tuple[Any, Array], tuple[Any, Array]]:
+        """Return training and test data, as tensors for a classifier that reads codes only."""
         train, test = self.train, self.test
         if spec.name != "bottleneck" or spec.settings.get("rule") == "least_squares":
             return train, test
         return (self.on_device(train[0]), train[1]), (self.on_device(test[0]), test[1])
 
     def on_device(self, X: Array) -> Any:
+        """Return embeddings as a tensor on the device; on the CPU, as they are."""
         if self._device == "cpu":
             return X
         if id(X) not in self._tensors:
@@ -282,41 +306,40 @@ class Placed:
         return self._tensors[id(X)]
 
     def prepare(self, classifier: Any, X: Any) -> Any:
-        """What a classifier prepares from rows, once for all runs with the same rule and keys."""
-        own = (self.train[0], self.test[0], *self._tensors.values())
+        """Return what a classifier prepares from X, once for all runs with equal rule and keys."""
+        arrays = (self.train[0], self.test[0], *self._tensors.values())
         keys = getattr(classifier, "keys", None)
-        if keys is None or not any(X is rows for rows in own):
+        if keys is None or not any(X is array for array in arrays):
             return prepare(classifier, X)
         address = (classifier.rule, keys.fingerprint)
         if self._prepared[0] != address:
-            self._prepared = (address, {})  # those of the keys before make room first
-        found = self._prepared[1]
-        if id(X) not in found:
-            found[id(X)] = prepare(classifier, X)
-        return found[id(X)]
+            self._prepared = (address, {})  # frees the batches of the previous keys first
+        batches = self._prepared[1]
+        if id(X) not in batches:
+            batches[id(X)] = prepare(classifier, X)
+        return batches[id(X)]
 
 
-# Keys, by the rows they were fitted to, seed, device and sizes: experiments share many.
+# Keys by key data, seed, device and sizes: experiments share many of them.
 _FITTED: dict[tuple[Any, ...], Keys] = {}
-_MOST_FITTED = 12
+_MAX_FITTED = 12
 
 
-def with_shared_keys(classifier: Any, data: Placed, seed: int) -> Any:
-    """The classifier with keys, which it shares with all others of the same sizes, rows and
-    seed."""
+def set_shared_keys(classifier: Any, data: DeviceData, seed: int) -> Any:
+    """Give the classifier keys that it shares with others of equal sizes, key data and seed."""
     settings = sorted(classifier.key_settings().items())
     address = (data.contents["keys"], seed, str(classifier.device), *settings)
     if address not in _FITTED:
-        own = process_group.shard(len(data.keys))
-        _FITTED[address] = classifier.fit_keys(data.on_device(data.keys)[own])
-        while len(_FITTED) > _MOST_FITTED:
+        shard = process_group.shard(len(data.keys))
+        _FITTED[address] = classifier.fit_keys(data.on_device(data.keys)[shard])
+        while len(_FITTED) > _MAX_FITTED:
             _FITTED.pop(next(iter(_FITTED)))
     return classifier.set_params(keys=_FITTED[address])
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """One thread for torch: with small steps, two mostly wait for each other."""
+    """Limit torch to one thread: with small steps, two mostly wait for each other."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -325,25 +348,24 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def fingerprint(x: Array, y: Array | None = None) -> str:
-    """A digest of all embeddings and labels: of other numbers nothing may be taken as done.
+def fingerprint(X: Array, y: Array | None = None) -> str:
+    """Return a digest of all embeddings and labels, which is part of the identity of a run.
 
     >>> fingerprint(np.zeros((3, 2))) == fingerprint(np.ones((3, 2)))
     False
     """
-    digest = hashlib.blake2b(repr((x.shape, str(x.dtype))).encode(), digest_size=8)
-    for first in range(0, len(x), _HASHED_ROWS):  # a memory map is not read whole
-        digest.update(np.ascontiguousarray(x[first : first + _HASHED_ROWS]).tobytes())
+    digest = hashlib.blake2b(repr((X.shape, str(X.dtype))).encode(), digest_size=8)
+    for first in range(0, len(X), _HASHED_ROWS):  # a memory map is not read whole
+        digest.update(np.ascontiguousarray(X[first : first + _HASHED_ROWS]).tobytes())
     if y is not None:
         y = y.astype(str) if y.dtype == object else y  # objects are pointers
         digest.update(np.ascontiguousarray(y).tobytes())
     return digest.hexdigest()
 
 
-def _thin(rows: Array) -> Array:
-    """At most `_REHEARSAL_ROWS` rows, evenly spread, since files are often sorted by class."""
-    few = min(len(rows), _REHEARSAL_ROWS)
-    return rows[np.linspace(0, len(rows) - 1, few).astype(np.int64)]
+def _thin(array: Array) -> Array:
+    """Return few rows, evenly spaced since files are often sorted by class."""
+    return array[evenly_spaced(len(array), _SMOKE_TEST_SAMPLES)]
 
 
 def _few(data: tuple[Array, Array]) -> tuple[Array, Array]:

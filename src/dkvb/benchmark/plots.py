@@ -17,14 +17,14 @@ from dkvb.benchmark.records import Evaluation, Number, RunRecord
 Floats = npt.NDArray[np.float64]
 
 
-def accuracy_curves(
+def plot_accuracy(
     records: Iterable[RunRecord], path: str | Path, title: str = "Accuracy over the stream"
 ) -> Path:
     """Draw accuracy on all classes over the stream, a line a classifier, a band over seeds.
 
-    The band is the mean ± one standard deviation. A run of one stage (iid) that was tested once is
+    The band is the mean ± one standard deviation. A run of one task (iid) that was tested once is
     drawn as a level across the whole width, dashed, as what the others could reach; one of several
-    stages that was tested at the end only, as a point there.
+    tasks that was tested at the end only, as a point there.
     """
     groups: dict[tuple[str, str], list[RunRecord]] = {}
     for record in records:
@@ -34,9 +34,9 @@ def accuracy_curves(
     classifiers = list(dict.fromkeys(classifier for classifier, _ in groups))
     colours = classifiers if classifiers[1:] else [stream for _, stream in groups]
     several_streams = len({stream for _, stream in groups}) > 1
-    width = max(len(group[0].stages) for group in groups.values())
+    width = max(len(group[0].tasks) for group in groups.values())
 
-    figure, (axes,) = panels()
+    figure, (axes,) = make_axes()
     for (classifier, stream), group in groups.items():
         _draw(
             axes,
@@ -45,10 +45,10 @@ def accuracy_curves(
             linestyle="--" if stream == "iid" and several_streams else "-",
             label=f"{classifier} ({stream})" if several_streams else classifier,
             width=width,
-            level=len(group[0].stages) == 1,
+            level=len(group[0].tasks) == 1,
         )
     figure.suptitle(title)
-    axes.set(xlabel="stages learned", ylabel="accuracy on all classes (%)")
+    axes.set(xlabel="tasks learned", ylabel="accuracy on all classes (%)")
     axes.set(xlim=(0, width), ylim=(0, 101))
     if width <= 20:
         axes.set_xticks(range(width + 1))
@@ -56,16 +56,16 @@ def accuracy_curves(
     return save(figure, path)
 
 
-def loss_curves(records: Iterable[RunRecord], path: str | Path, title: str) -> Path:
+def plot_losses(records: Iterable[RunRecord], path: str | Path, title: str) -> Path:
     """Draw train and test loss over the stream, side by side, a line a classifier and order."""
     groups: dict[tuple[str, str], list[RunRecord]] = {}
     for record in records:
         groups.setdefault((record.classifier, record.stream), []).append(record)
     classifiers = list(dict.fromkeys(classifier for classifier, _ in groups))
-    width = max(len(group[0].stages) for group in groups.values())
-    figure, both = panels(2, width=10)
+    width = max(len(group[0].tasks) for group in groups.values())
+    figure, both = make_axes(2, width=10)
     measures: tuple[tuple[str, Callable[[Evaluation], Number]], ...] = (
-        ("train loss, on the stage being learned", lambda point: point.train_loss),
+        ("train loss, on the task being learned", lambda point: point.train_loss),
         ("test loss, on all classes", lambda point: point.test_loss),
     )
     for axes, (label, measure) in zip(both, measures, strict=True):
@@ -77,9 +77,9 @@ def loss_curves(records: Iterable[RunRecord], path: str | Path, title: str) -> P
                 linestyle="--" if stream == "iid" else "-",
                 label=f"{classifier} ({stream})",
                 width=width,
-                level=len(group[0].stages) == 1,
+                level=len(group[0].tasks) == 1,
             )
-        axes.set(title=label, xlabel="stages learned", xlim=(0, width), ylim=(0, None))
+        axes.set(title=label, xlabel="tasks learned", xlim=(0, width), ylim=(0, None))
     figure.suptitle(title)
     _legend(both[-1])
     return save(figure, path)
@@ -104,11 +104,11 @@ class Series:
         return cls(label, places, means, stds, dashed)
 
 
-def draw_series(
+def plot_series(
     series: Sequence[Series], path: str | Path, title: str, x: str, y: str, *, log: bool = False
 ) -> Path:
     """Draw lines with bands of one standard deviation."""
-    figure, (axes,) = panels()
+    figure, (axes,) = make_axes()
     add_series(axes, series, log=log)
     figure.suptitle(title)
     axes.set(xlabel=x, ylabel=y)
@@ -132,11 +132,11 @@ def add_series(axes: Any, series: Sequence[Series], *, log: bool = False) -> Non
         axes.minorticks_off()
 
 
-def draw_bars(
+def plot_bars(
     bars: Mapping[str, Mapping[str, Mapping[str, Number]]], path: str | Path, title: str, y: str
 ) -> Path:
     """Draw groups of bars: {group: {bar: {"mean", "std"}}}."""
-    figure, (axes,) = panels(width=max(8.0, 1.0 * len(bars) + 3))
+    figure, (axes,) = make_axes(width=max(8.0, 1.0 * len(bars) + 3))
     names = list(dict.fromkeys(name for group in bars.values() for name in group))
     share = 0.8 / max(1, len(names))
     for place, name in enumerate(names):
@@ -158,7 +158,7 @@ def draw_bars(
     return save(figure, path)
 
 
-def panels(columns: int = 1, width: float = 8.0, height: float = 4.5) -> tuple[Any, list[Any]]:
+def make_axes(columns: int = 1, width: float = 8.0, height: float = 4.5) -> tuple[Any, list[Any]]:
     """A figure with axes side by side. No pyplot: it keeps global state, and wants a display."""
     figure = require("matplotlib.figure", "plots", "plots").Figure(
         figsize=(width, height), layout="constrained"
@@ -191,10 +191,10 @@ def _mean_and_spread(
     """Places along the stream, the mean of a measure there and its standard deviation."""
     by_place: dict[float, list[float]] = {}
     for record in records:
-        stretch = width / len(record.stages)  # iid's one stage spans the whole stream
+        stretch = width / len(record.tasks)  # iid's one task spans the whole stream
         epochs = max((point.epoch or 1 for point in record.curve), default=1)
         for point in record.curve:
-            place = stretch * (point.stage + (point.epoch or epochs) / epochs)
+            place = stretch * (point.task + (point.epoch or epochs) / epochs)
             value = measure(point)
             if value is not None:
                 by_place.setdefault(round(place, 6), []).append(scale * value)

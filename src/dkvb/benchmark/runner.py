@@ -1,4 +1,4 @@
-"""The one loop: a classifier learns a stream stage by stage, tested on everything after each."""
+"""Train a classifier on a stream, task by task, and evaluate it on all classes after each."""
 
 from __future__ import annotations
 
@@ -13,24 +13,26 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from sklearn.metrics import confusion_matrix
 from tqdm import tqdm
 
 from dkvb import __version__
 from dkvb._support import process_group, validation
 from dkvb.benchmark import metrics
-from dkvb.benchmark.analysis.memory import pickled_bytes
+from dkvb.benchmark.analysis.memory import pickled_size
+from dkvb.benchmark.legacy import rename_config
 from dkvb.benchmark.records import Evaluation, Number, RunRecord
-from dkvb.benchmark.sharding import Share
+from dkvb.benchmark.sharding import Sharding
 from dkvb.benchmark.streams import Stream
 
 Array = npt.NDArray[Any]
 
-_CONFUSED_CLASSES = 20  # at most, for a confusion matrix in a record
-_DECIMALS = 6  # of what goes into a record: finer than one row of a million
+_MAX_CONFUSION_CLASSES = 20  # larger confusion matrices are not recorded
+_DECIMALS = 6  # in records: finer than one sample of a million
 
 
 def prepare(classifier: Any, X: Any) -> Any:
-    """What a classifier can compute once from embeddings alone; they themselves, if nothing."""
+    """Return what a classifier can compute once from embeddings, or the embeddings themselves."""
     return classifier.prepare(X) if hasattr(classifier, "prepare") else X
 
 
@@ -41,7 +43,7 @@ def evaluate(
     test: tuple[Any, npt.ArrayLike],
     *,
     evaluate_every: int | None = None,
-    at_end: bool = False,
+    final_only: bool = False,
     memory: bool = False,
     progress: bool = False,
     name: str | None = None,
@@ -49,106 +51,135 @@ def evaluate(
     config: Mapping[str, Any] | None = None,
     prepare: Callable[[Any, Any], Any] = prepare,
 ) -> RunRecord:
-    """Learn `train` = (X, y) as `stream` orders it, test on all of `test` after each stage.
+    """Train a classifier on a stream, evaluate it on the whole test set and return the record.
 
-    `make_classifier` returns a fresh classifier with scikit-learn's protocol: `partial_fit`, and
-    `decision_function`, `predict_proba` or `predict`. It is told all classes at the start. With
-    `evaluate_every` a classifier that has `epochs` is tested each so many epochs too, unless it
-    says that it `learns_in_epochs` = False, and would learn its rows twice in two calls. What a
-    classifier can `prepare` from embeddings alone is computed once; runs that share it bring their
-    own `prepare`. One that wants to be told where a task ends (`boundary` is "told") is told so
-    after each stage. The record's forward transfer is against chance. With `at_end` nothing is
-    tested before the last stage is over, which is much faster for classifiers that solve an
-    equation when asked; then the record has the final accuracy, but no forgetting, transfer or
-    average over stages. With `memory` the record says how many bytes a file of the classifier would
-    hold at the end.
+    The classifier is told all classes in the first call of `partial_fit`. If its `boundary` is
+    "told", `end_task` is called after each task. Forward transfer is measured against chance.
+
+    Parameters
+    ----------
+    make_classifier : callable
+        Returns a new classifier with `partial_fit`, and `decision_function`, `predict_proba` or
+        `predict`.
+    stream : Stream
+        The order of the training samples.
+    train, test : tuple of (X, y)
+        Embeddings and labels.
+    evaluate_every : int, optional
+        Evaluate every so many epochs, and not only after each task. It has an effect on
+        classifiers with `epochs` for which k calls of one epoch equal one call of k epochs
+        (`learns_in_epochs`).
+    final_only : bool, default=False
+        Evaluate after the last task only. This is much faster for classifiers that solve an
+        equation before they predict. The record then has no forgetting, transfer or average
+        incremental accuracy.
+    memory : bool, default=False
+        Whether to record the size of the pickled classifier after the last task.
+    progress : bool, default=False
+        Whether to show a progress bar.
+    name : str, optional
+        Name of the classifier in the record; its class name by default.
+    seed : int, optional
+        Seed in the record; that of the stream by default.
+    config : mapping, optional
+        Added to the configuration in the record.
+    prepare : callable, optional
+        `prepare(classifier, X)` returns what is computed once from X; runs that share it pass
+        their own.
+
+    Returns
+    -------
+    RunRecord
     """
-    (X_train, y_train), (X_test, y_test) = checked("train", train), checked("test", test)
+    (X_train, y_train), (X_test, y_test) = check_data("train", train), check_data("test", test)
     check_stream(stream, y_train)
     if evaluate_every is not None:
         validation.positive_int("evaluate_every", evaluate_every)
-    classes = np.unique(np.concatenate([y_train, y_test]))  # (Y,)
+    classes = np.unique(np.concatenate([y_train, y_test]))  # (n_classes,)
 
     clock = Clock()
     with clock.measure("keys"):
         classifier = make_classifier()
-    share = Share(classifier, stream, len(y_test))
+    sharding = Sharding(classifier, stream, len(y_test))
     with clock.measure("prepare"):
-        X_train = prepare(classifier, share.of_train(X_train))
-        X_test = prepare(classifier, share.of_test(X_test))
-    y_own = share.of_train(y_train)
+        X_train = prepare(classifier, sharding.train_shard(X_train))
+        X_test = prepare(classifier, sharding.test_shard(X_test))
+    y_shard = sharding.train_shard(y_train)
     params = classifier.get_params() if hasattr(classifier, "get_params") else {}
     in_epochs = getattr(classifier, "learns_in_epochs", True)
-    pieces = epoch_pieces(params.get("epochs") if in_epochs else None, evaluate_every)
+    steps = split_epochs(params.get("epochs") if in_epochs else None, evaluate_every)
 
     log = RunLog(stream, y_test, classes)
     title = name or type(classifier).__name__
-    with tqdm(
-        total=len(stream), desc=title, unit="stage", disable=not progress, leave=False
-    ) as bar:
-        for number, stage in enumerate(stream):
-            rows = share.stages[number]
-            X_stage, y_stage = X_train[rows], y_own[rows]
-            sample = share.of_stage(evenly_spread(len(stage), len(y_test)), len(stage))
-            untested = at_end and number + 1 < len(stream)
-            for epochs, epochs_done in pieces:
+    with tqdm(total=len(stream), desc=title, unit="task", disable=not progress, leave=False) as bar:
+        for number, task in enumerate(stream):
+            indices = sharding.tasks[number]
+            X_task, y_task = X_train[indices], y_shard[indices]
+            sample = sharding.sample_shard(evenly_spaced(len(task), len(y_test)), len(task))
+            skip = final_only and number + 1 < len(stream)
+            for epochs, epochs_done in steps:
                 if epochs is not None:
                     classifier.set_params(epochs=epochs)
                 with clock.measure("learn"):
-                    classifier.partial_fit(X_stage, y_stage, classes=classes)
-                if untested:
+                    classifier.partial_fit(X_task, y_task, classes=classes)
+                if skip:
                     continue
                 with clock.measure("predict"):
-                    tested = share.test(classifier, X_test, share.of_test(y_test), classes)
+                    scores = sharding.score(
+                        classifier, X_test, sharding.test_shard(y_test), classes
+                    )
                 log.add(
                     number,
                     epochs_done,
-                    tested.predicted,
-                    test_loss=tested.loss,
-                    train_loss=share.loss(classifier, X_stage[sample], y_stage[sample]),
+                    scores.predicted,
+                    test_loss=scores.loss,
+                    train_loss=sharding.loss(classifier, X_task[sample], y_task[sample]),
                 )
                 bar.set_postfix(accuracy=log.curve[-1].accuracy)
             if getattr(classifier, "boundary", None) == "told":
                 with clock.measure("learn"):
-                    classifier.end_task(X_stage)
+                    classifier.end_task(X_task)
             bar.update()
     return log.record(
         title,
         seed=seed,
         params=params,
-        config={**_sizes_of_keys(classifier), **(config or {})},
-        top5=tested.top5,
+        config={**_key_sizes(classifier), **(config or {})},
+        top5=scores.top5,
         times=clock.seconds,
-        memory_bytes=pickled_bytes(classifier) if memory else None,
+        memory_bytes=pickled_size(classifier) if memory else None,
     )
 
 
 class RunLog:
-    """Evaluations of one run as they come, and the record that they make."""
+    """Collects the evaluations of one run and makes its record."""
 
     def __init__(self, stream: Stream, y_test: Array, classes: Array) -> None:
         self.curve: list[Evaluation] = []
         self._stream, self._y_test, self._classes = stream, y_test, classes
+        self._task_classes = [np.searchsorted(classes, np.unique(task.classes)) for task in stream]
 
     def add(
         self,
-        stage: int,
+        task: int,
         epoch: int | None,
         predicted: Array,
         *,
         test_loss: Number,
         train_loss: Number,
     ) -> None:
-        """Note the labels predicted (n,) for the test rows, and the losses where there are any."""
-        per_class = metrics.per_class_accuracy(self._y_test, predicted, self._classes)  # (Y,)
+        """Add an evaluation: the labels predicted (n,) for the test set, and the losses."""
+        per_class = metrics.per_class_accuracy(self._y_test, predicted, self._classes)
+        seen = np.unique(np.concatenate(self._task_classes[: task + 1]))
         self.curve.append(
             Evaluation(
-                stage=stage,
+                task=task,
                 epoch=epoch,
                 accuracy=_plain(metrics.mean_per_class_accuracy(per_class)),
                 per_class=[_plain(value) for value in per_class],
                 test_loss=None if test_loss is None else _plain(test_loss),
                 train_loss=None if train_loss is None else _plain(train_loss),
+                seen_accuracy=_plain(metrics.mean_per_class_accuracy(per_class[seen])),
             )
         )
         self._predicted = predicted
@@ -164,33 +195,34 @@ class RunLog:
         times: Mapping[str, float],
         memory_bytes: int | None = None,
     ) -> RunRecord:
-        """The record; `top5` is the accuracy of the last evaluation."""
+        """Return the record; `top5` is the top-5 accuracy of the last evaluation."""
         stream, classes = self._stream, self._classes
-        after_stage = {point.stage: point.per_class for point in self.curve}  # the last of each
-        untested: list[Number] = [None] * len(classes)
-        per_stage = np.array(  # (T, Y), None becomes NaN
-            [after_stage.get(stage, untested) for stage in range(len(stream))], dtype=np.float64
+        after_task = {point.task: point.per_class for point in self.curve}  # the last of each
+        missing: list[Number] = [None] * len(classes)
+        per_task = np.array(  # (n_tasks, n_classes), None becomes NaN
+            [after_task.get(task, missing) for task in range(len(stream))], dtype=np.float64
         )
-        columns = [np.searchsorted(classes, np.unique(stage.classes)) for stage in stream]
-        matrix = metrics.accuracy_matrix(per_stage, columns)  # (T, T)
+        matrix = metrics.accuracy_matrix(per_task, self._task_classes)  # (n_tasks, n_tasks)
         measured = _stream_metrics(
             matrix,
-            [len(c) for c in columns],
+            [len(indices) for indices in self._task_classes],
             chance=1 / len(classes),
-            known=len(after_stage) == len(stream),
+            is_complete=len(after_task) == len(stream),
         )
         return RunRecord(
             classifier=title,
             stream=stream.name,
             seed=stream.seed if seed is None else seed,
             classes=classes.tolist(),
-            stages=[stage.classes.tolist() for stage in stream],
-            config={"params": {key: _describe(value) for key, value in params.items()}, **config},
-            versions=versions(str(params.get("device", "cpu"))),
+            tasks=[task.classes.tolist() for task in stream],
+            config=rename_config(
+                {"params": {key: _describe(value) for key, value in params.items()}, **config}
+            ),
+            versions=collect_versions(str(params.get("device", "cpu"))),
             curve=self.curve,
             accuracy_matrix=[
-                [_plain(value) for value in row] if stage in after_stage else []
-                for stage, row in enumerate(matrix)
+                [_plain(value) for value in row] if task in after_task else []
+                for task, row in enumerate(matrix)
             ],
             metrics={
                 "final_accuracy": self.curve[-1].accuracy,
@@ -205,43 +237,47 @@ class RunLog:
 
 
 class Clock:
-    """Adds up seconds under names."""
+    """Adds up the seconds of each step of a run."""
 
     def __init__(self) -> None:
         self.seconds = dict.fromkeys(("keys", "prepare", "learn", "predict"), 0.0)
 
     @contextmanager
-    def measure(self, part: str) -> Iterator[None]:
+    def measure(self, step: str) -> Iterator[None]:
+        """Add the time spent in the context to a step."""
         start = perf_counter()
         yield
-        self.seconds[part] += perf_counter() - start
+        self.seconds[step] += perf_counter() - start
 
 
 def check_stream(stream: Stream, y_train: Array) -> None:
-    """Raise for a stream over other rows than those of the train set."""
-    if max(stage.rows.max() for stage in stream) >= len(y_train):
-        raise ValueError("stream: expected rows of the train set; build it from the train labels")
+    """Raise ValueError if a stream has indices beyond the training data."""
+    if max(task.indices.max() for task in stream) >= len(y_train):
+        raise ValueError(
+            "stream: expected indices of the training data; got larger ones; build it from the "
+            "training labels"
+        )
 
 
-def checked(name: str, data: tuple[Any, npt.ArrayLike]) -> tuple[Any, Array]:
-    """Rows and labels (n,), or an error that names them."""
+def check_data(name: str, data: tuple[Any, npt.ArrayLike]) -> tuple[Any, Array]:
+    """Return X and y (n,), or raise ValueError if their lengths differ or are zero."""
     X, y = data[0], np.asarray(data[1])
     if y.ndim != 1 or len(y) == 0 or len(X) != len(y):
         raise ValueError(
-            f"{name}: expected (X, y) with one label a row and at least one row; "
-            f"got {len(X)} rows and labels of shape {y.shape}"
+            f"{name}: expected (X, y) with one label per sample and at least one sample; "
+            f"got {len(X)} samples and labels of shape {y.shape}"
         )
     return X, y
 
 
-def epoch_pieces(
+def split_epochs(
     epochs: int | None, evaluate_every: int | None
 ) -> list[tuple[int | None, int | None]]:
-    """A stage's learning in pieces: (epochs of this piece, epochs done after it).
+    """Split the epochs of a task at its evaluations: (epochs of the step, epochs done after it).
 
     By contract of the classifiers, k calls of one epoch equal one call of k epochs.
 
-    >>> epoch_pieces(5, 2), epoch_pieces(5, None), epoch_pieces(None, 2)
+    >>> split_epochs(5, 2), split_epochs(5, None), split_epochs(None, 2)
     ([(2, 2), (2, 4), (1, 5)], [(5, 5)], [(None, None)])
     """
     if epochs is None:
@@ -252,37 +288,37 @@ def epoch_pieces(
     return [(end - start, end) for start, end in zip([0, *ends], ends, strict=False)]
 
 
-def _sizes_of_keys(classifier: Any) -> dict[str, Any]:
-    """What the keys really are, where there are keys: they may be fewer than was asked for."""
+def _key_sizes(classifier: Any) -> dict[str, Any]:
+    """Return the sizes of the fitted keys, which may be smaller than requested."""
     if not hasattr(classifier, "generations_"):
         return {}
     keys = classifier.generations_[-1]
     sizes = {name: getattr(keys, name) for name in ("n_codebooks", "n_pairs", "key_dim")}
-    if not getattr(classifier, "splits_rows", True):  # processes hold some codebooks each
+    if not getattr(classifier, "splits_rows", True):  # each process holds some of the codebooks
         sizes["n_codebooks"] = process_group.all_reduce_int(keys.n_codebooks)
     method = {name: keys.settings.get(name) for name in ("method", "epochs", "conditioning")}
     report = {"distinct": _plain(keys.report.distinct), "used": _plain(keys.report.used)}
     return {"keys": {**sizes, **method, **report, "fingerprint": keys.fingerprint}}
 
 
-def evenly_spread(n: int, most: int) -> Array:
-    """Evenly spread rows, at most so many: the train loss shall not cost more than the test loss.
+def evenly_spaced(n: int, max_size: int) -> Array:
+    """Return at most `max_size` evenly spaced indices below n.
 
-    >>> evenly_spread(10, 4), evenly_spread(3, 4)
+    >>> evenly_spaced(10, 4), evenly_spaced(3, 4)
     (array([0, 3, 6, 9]), array([0, 1, 2]))
     """
-    return np.linspace(0, n - 1, min(n, most)).astype(np.int64)
+    return np.linspace(0, n - 1, min(n, max_size)).astype(np.int64)
 
 
 def _confusion(y: Array, predicted: Array, classes: Array) -> dict[str, Any]:
-    """The confusion matrix at the end, unless it is larger than a record should be."""
-    if len(classes) > _CONFUSED_CLASSES:
+    """Return the final confusion matrix, unless it is trivial or too large for a record."""
+    if not 1 < len(classes) <= _MAX_CONFUSION_CLASSES:
         return {}
-    return {"confusion": metrics.confusion_matrix(y, predicted, classes).tolist()}
+    return {"confusion": confusion_matrix(y, predicted, labels=classes).tolist()}
 
 
 def _stream_metrics(
-    matrix: Array, sizes: list[int], chance: float, known: bool
+    matrix: Array, sizes: list[int], chance: float, is_complete: bool
 ) -> dict[str, Number]:
     values = {
         "average_incremental_accuracy": metrics.average_incremental_accuracy(matrix, sizes),
@@ -290,7 +326,7 @@ def _stream_metrics(
         "backward_transfer": metrics.backward_transfer(matrix),
         "forward_transfer": metrics.forward_transfer(matrix, np.full(len(matrix), chance)),
     }
-    return {key: _plain(value) if known else None for key, value in values.items()}
+    return {key: _plain(value) if is_complete else None for key, value in values.items()}
 
 
 def _plain(value: float) -> Number:
@@ -298,7 +334,7 @@ def _plain(value: float) -> Number:
 
 
 def _describe(value: Any) -> Any:
-    """A setting as JSON can hold it; an object by its fingerprint, or else by its kind."""
+    """Return a parameter as plain types; objects by fingerprint, or else by class name."""
     if isinstance(value, np.generic):
         value = value.item()
     if (
@@ -313,8 +349,8 @@ def _describe(value: Any) -> Any:
     return f"{type(value).__name__} {fingerprint}" if fingerprint else type(value).__name__
 
 
-def versions(device: str) -> dict[str, str]:
-    """What ran: packages, platform and device."""
+def collect_versions(device: str) -> dict[str, str]:
+    """Return the versions of packages, the platform and the device."""
     versions = {"dkvb": __version__, "python": platform.python_version()}
     for package, distribution in _DISTRIBUTIONS.items():
         try:

@@ -1,4 +1,4 @@
-"""Which rows of a run are this process's, and how a classifier does on them and on all others'."""
+"""Sharding of a run's data over processes, and scores over the data of all of them."""
 
 from __future__ import annotations
 
@@ -15,113 +15,128 @@ from dkvb.benchmark.streams import Stream
 
 Array = npt.NDArray[Any]
 
-_SCORES_AT_ONCE = 1 << 26  # numbers: 512 MB
+_SCORES_PER_BLOCK = 1 << 26  # 512 MB in float64
 
 
-class Tested(NamedTuple):
-    """What the test rows say, those of all processes."""
+class Scores(NamedTuple):
+    """Predictions and scores on the test data of all processes."""
 
     predicted: Array  # (n,) labels
     top5: Number
     loss: Number
 
 
-class Share:
-    """Which rows are this process's: all, unless it is one of several and the classifier says that
-    it `splits_rows`, that is, learns from each process's rows what one would learn from all."""
+class Sharding:
+    """The samples that this process learns from and is tested on.
+
+    These are all samples, unless there are several processes and the classifier `splits_rows`: it
+    then learns from each process's samples what one process would learn from all of them.
+    """
 
     def __init__(self, classifier: Any, stream: Stream, n_test: int) -> None:
-        self._apart = process_group.world_size() > 1 and getattr(classifier, "splits_rows", False)
-        self._test_rows = self._of(n_test)
-        self.stages = [stage.rows[self._of(len(stage))] for stage in stream]
-        self._train_rows: Array | None = None
-        if self._apart:
-            self._train_rows = np.unique(np.concatenate(self.stages))
-            self.stages = [np.searchsorted(self._train_rows, rows) for rows in self.stages]
+        self._is_sharded = process_group.world_size() > 1 and getattr(
+            classifier, "splits_rows", False
+        )
+        self._test = self._shard(n_test)
+        self.tasks = [task.indices[self._shard(len(task))] for task in stream]
+        self._train: Array | None = None
+        if self._is_sharded:
+            self._train = np.unique(np.concatenate(self.tasks))
+            self.tasks = [np.searchsorted(self._train, indices) for indices in self.tasks]
 
-    def _of(self, n: int) -> slice:
-        return process_group.shard(n) if self._apart else slice(0, n)
+    def _shard(self, n: int) -> slice:
+        return process_group.shard(n) if self._is_sharded else slice(0, n)
 
-    def of_train(self, rows: Any) -> Any:
-        return rows if self._train_rows is None else rows[self._train_rows]
+    def train_shard(self, X: Any) -> Any:
+        """Return this process's part of the training data."""
+        return X if self._train is None else X[self._train]
 
-    def of_test(self, rows: Any) -> Any:
-        return rows[self._test_rows] if self._apart else rows
+    def test_shard(self, X: Any) -> Any:
+        """Return this process's part of the test data."""
+        return X[self._test] if self._is_sharded else X
 
-    def of_stage(self, sample: Array, n: int) -> Array:
-        """Of a sample of a stage's n rows those that are here, as places among these."""
-        own = self._of(n)
-        places: Array = sample[(sample >= own.start) & (sample < own.stop)] - own.start
-        return places
+    def sample_shard(self, sample: Array, n: int) -> Array:
+        """Return the part of a sample of a task's n samples that is here, as indices into it."""
+        shard = self._shard(n)
+        indices: Array = sample[(sample >= shard.start) & (sample < shard.stop)] - shard.start
+        return indices
 
-    def test(self, classifier: Any, X: Any, y: Array, classes: Array) -> Tested:
-        """Everything from one call a row, since a call may search anew for its keys, and a few
-        rows at a time, since scores (n, Y) of many classes may not fit."""
-        parts = [
-            _scored(classifier, X[part], y[part], classes) for part in _parts(len(y), len(classes))
+    def score(self, classifier: Any, X: Any, y: Array, classes: Array) -> Scores:
+        """Score this process's test data and return the scores over all processes.
+
+        Every sample is scored once, since a call may search for its keys again, and in blocks,
+        since the scores (n, n_classes) of many classes may not fit into memory.
+        """
+        blocks = [
+            _score_block(classifier, X[block], y[block], classes)
+            for block in _blocks(len(y), len(classes))
         ]
-        predicted = np.concatenate([labels for labels, _, _ in parts])
-        if self._apart:
-            columns = np.searchsorted(classes, predicted).astype(np.float64)
-            predicted = classes[self._everyones([columns]).astype(np.int64)]
-        own = self._everyones([own for _, own, _ in parts if own is not None])
-        hits = self._everyones([hits for _, _, hits in parts if hits is not None])
-        return Tested(predicted, float(hits.mean()) if len(hits) else None, _mean_loss(own))
+        predicted = np.concatenate([labels for labels, _, _ in blocks])
+        if self._is_sharded:
+            class_indices = np.searchsorted(classes, predicted).astype(np.float64)
+            predicted = classes[self._gather([class_indices]).astype(np.int64)]
+        probabilities = self._gather([p for _, p, _ in blocks if p is not None])
+        hits = self._gather([np.array([hits], float) for _, _, hits in blocks if hits is not None])
+        top5 = float(hits.sum()) / len(predicted) if len(hits) else None
+        return Scores(predicted, top5, _cross_entropy(probabilities))
 
     def loss(self, classifier: Any, X: Any, y: Array) -> Number:
-        """The mean cross entropy of rows; None for a classifier without probabilities."""
+        """Return the mean cross entropy, or None for a classifier without probabilities."""
         if not hasattr(classifier, "predict_proba"):
             return None
         known = np.asarray(classifier.classes_)
-        parts = [
-            _own_probability(classifier.predict_proba(X[part]), y[part], known)
-            for part in _parts(len(y), len(known))
+        blocks = [
+            _true_class_probability(classifier.predict_proba(X[block]), y[block], known)
+            for block in _blocks(len(y), len(known))
         ]
-        return _mean_loss(self._everyones(parts))
+        return _cross_entropy(self._gather(blocks))
 
-    def _everyones(self, parts: list[Array]) -> Array:
-        """Numbers of all rows (n,), in their order."""
-        own = np.concatenate([np.zeros(0), *parts])
-        if not self._apart:
-            return own
-        return np.concatenate([t.numpy() for t in process_group.all_gather(torch.from_numpy(own))])
+    def _gather(self, blocks: list[Array]) -> Array:
+        """Return the numbers of all processes (n,), in the order of the samples."""
+        values = np.concatenate([np.zeros(0), *blocks])
+        if not self._is_sharded:
+            return values
+        gathered = process_group.all_gather(torch.from_numpy(values))
+        return np.concatenate([tensor.numpy() for tensor in gathered])
 
 
-def _parts(n: int, n_classes: int) -> list[slice]:
-    step = max(1, _SCORES_AT_ONCE // n_classes)
+def _blocks(n: int, n_classes: int) -> list[slice]:
+    step = max(1, _SCORES_PER_BLOCK // n_classes)
     return [slice(first, min(first + step, n)) for first in range(0, n, step)]
 
 
-def _scored(
+def _score_block(
     classifier: Any, X: Any, y: Array, classes: Array
-) -> tuple[Array, Array | None, Array | None]:
-    """Of each row the label predicted, the probability of its own class, and whether that is among
-    the five best; None where the classifier does not say."""
-    own = None
+) -> tuple[Array, Array | None, int | None]:
+    """Return predicted labels, probabilities of the true classes, and the number of top-5 hits.
+
+    The last two are None where the classifier does not provide them.
+    """
+    probability = None
     if hasattr(classifier, "predict_proba"):
         scores = np.asarray(classifier.predict_proba(X), dtype=np.float64)
-        own = _own_probability(scores, y, np.asarray(classifier.classes_))
+        probability = _true_class_probability(scores, y, np.asarray(classifier.classes_))
     elif hasattr(classifier, "decision_function"):
         scores = np.asarray(classifier.decision_function(X), dtype=np.float64)
     else:
         return np.asarray(classifier.predict(X)), None, None
     known = np.asarray(classifier.classes_)
-    if scores.ndim == 1:  # scikit-learn's binary exception: how far class 1 leads class 0
+    if scores.ndim == 1:  # scikit-learn's binary case: the score of class 1 against class 0
         scores = np.stack([np.zeros_like(scores), scores], axis=1)[:, -len(known) :]
-    hits = metrics.in_top_k(y, scores, classes) if np.array_equal(known, classes) else None
-    return known[scores.argmax(axis=1)], own, hits
+    hits = metrics.top_k_hits(y, scores, classes) if np.array_equal(known, classes) else None
+    return known[scores.argmax(axis=1)], probability, hits
 
 
-def _own_probability(probability: Any, y: Array, known: Array) -> Array:
-    """The probability (n,) of each row's own class, 0 where the classifier does not know it."""
-    columns = np.minimum(np.searchsorted(known, y), len(known) - 1)
-    found = np.asarray(probability)[np.arange(len(y)), columns]
-    own: Array = np.where(known[columns] == y, found, 0.0)
-    return own
+def _true_class_probability(probability: Any, y: Array, known: Array) -> Array:
+    """Return the probability (n,) of each true class, 0 where the classifier does not know it."""
+    indices = np.minimum(np.searchsorted(known, y), len(known) - 1)
+    values = np.asarray(probability)[np.arange(len(y)), indices]
+    true_class: Array = np.where(known[indices] == y, values, 0.0)
+    return true_class
 
 
-def _mean_loss(own: Array) -> Number:
-    """Mean cross entropy, from probabilities of the right classes (n,)."""
-    if len(own) == 0:
+def _cross_entropy(probabilities: Array) -> Number:
+    """Return the mean cross entropy from the probabilities of the true classes (n,)."""
+    if len(probabilities) == 0:
         return None
-    return float(-np.log(np.maximum(own, np.finfo(np.float64).tiny)).mean())
+    return float(-np.log(np.maximum(probabilities, np.finfo(np.float64).tiny)).mean())

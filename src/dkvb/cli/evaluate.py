@@ -52,20 +52,20 @@ def evaluate(
             help="npz file with x to fit keys to; without it, the train rows, unlabelled."
         ),
     ] = None,
-    classes_per_stage: Annotated[int, typer.Option(help="New classes in each stage.")] = 2,
+    classes_per_task: Annotated[int, typer.Option(help="New classes in each task.")] = 2,
     order: Annotated[
         list[Order] | None,
         typer.Option(help="How rows arrive: class-incremental unless given; may be given twice."),
     ] = None,
     seeds: Seeds = "1",
     epochs: Annotated[
-        int | None, typer.Option(help="Epochs a stage, for classifiers that train in epochs.")
+        int | None, typer.Option(help="Epochs a task, for classifiers that train in epochs.")
     ] = None,
     evaluate_every: Annotated[
-        int | None, typer.Option(help="Test each so many epochs too, not only after each stage.")
+        int | None, typer.Option(help="Test each so many epochs too, not only after each task.")
     ] = None,
-    at_end: Annotated[
-        bool, typer.Option("--at-end", help="Test only after the last stage: faster.")
+    final_only: Annotated[
+        bool, typer.Option("--final-only", help="Test only after the last task: faster.")
     ] = False,
     device: Annotated[Device, typer.Option(help="Where to compute.")] = Device.cpu,
     as_json: AsJson = False,
@@ -77,17 +77,17 @@ def evaluate(
     Table, summary and picture are of the runs asked for; records of others stay.
     """
     with clear_errors():
-        from dkvb.benchmark.grid import Comparison, Data, parse_spec
+        from dkvb.benchmark.grid import Data, Grid, parse_spec
         from dkvb.embedding.npz import read_embeddings, read_encoder, read_labelled
 
-        comparison = Comparison(
+        grid = Grid(
             classifiers=tuple(parse_spec(text) for text in classifier),
             seeds=parse_seeds(seeds),
             orders=tuple(str(o) for o in order or [Order.class_incremental]),
-            classes_per_stage=classes_per_stage,
+            classes_per_task=classes_per_task,
             epochs=epochs,
             evaluate_every=evaluate_every,
-            at_end=at_end,
+            final_only=final_only,
             device=available(device),
         )
         source = Source(*read_encoder(train, "--train"))
@@ -105,18 +105,19 @@ def evaluate(
         key_rows = x if keys is None else read_embeddings(keys, "--keys", width=x.shape[1])
         names = {"train": train.name, "test": test.name, "keys": (keys or train).name}
         data = Data((x, y), test_rows, key_rows, names)
-        comparison.rehearse(data)
+        grid.smoke_test(data)
         make_folder(out)
 
     from dkvb._support import process_group
-    from dkvb.benchmark.records import finish, summarise, write_summary
+    from dkvb.benchmark.jobs import run_missing
+    from dkvb.benchmark.records import summarise, write_summary
 
     with clear_errors(), short_warnings():
-        records = finish(
-            comparison.jobs(data),
+        records = run_missing(
+            grid.make_jobs(data),
             out / "records.jsonl",
             progress=show_progress(quiet),
-            say=silence if quiet else note,
+            log=silence if quiet else note,
         )
     if process_group.rank() > 0:
         return
@@ -125,10 +126,8 @@ def evaluate(
         write_summary(out / "summary.json", summary)
         picture = _draw_curves(records, out / "accuracy.png")
     if as_json or not quiet:
-        seed_word = f"{len(comparison.seeds)} seed{'s' * (len(comparison.seeds) > 1)}"
-        show(
-            summary, as_json, f"{', '.join(comparison.orders)}, {seed_word}: mean ± std, in percent"
-        )
+        seed_word = f"{len(grid.seeds)} seed{'s' * (len(grid.seeds) > 1)}"
+        show(summary, as_json, f"{', '.join(grid.orders)}, {seed_word}: mean ± std, in percent")
         if picture and not as_json:
             typer.echo(f"picture: {picture}")
 
@@ -137,9 +136,9 @@ def _draw_curves(records: list[Any], path: Path) -> Path | None:
     from dkvb._support.optional import MissingPackageError
 
     try:
-        from dkvb.benchmark.plots import accuracy_curves
+        from dkvb.benchmark.plots import plot_accuracy
 
-        return accuracy_curves(records, path)
+        return plot_accuracy(records, path)
     except MissingPackageError as error:
         note(f"no picture: {error}")  # the results are complete without it
         return None

@@ -52,7 +52,7 @@ def report(
         return
     for line in page.collection.notes:
         note(line)
-    marks = [judgement.mark for judgement in page.judgements]
+    marks = [verdict.mark for verdict in page.verdicts]
     counts = ", ".join(f"{marks.count(m)} {m}" for m in ("✓", "✗", "not measured"))
     here = len({group.experiment for group in page.collection.groups})
     kinds = {group.kind for group in page.collection.groups}

@@ -48,8 +48,8 @@ def reproduce(
         typer.Option(help="Folder for results, runs/NAME unless given; of several, OUT/NAME."),
     ] = None,
     device: Annotated[Device, typer.Option(help="Where to compute.")] = Device.cpu,
-    redraw: Annotated[
-        bool, typer.Option("--redraw", help="Only table and picture, from the records there.")
+    plot_only: Annotated[
+        bool, typer.Option("--plot-only", help="Only table and picture, from the records there.")
     ] = False,
     list_all: Annotated[bool, typer.Option("--list", help="List the experiments.")] = False,
     as_json: AsJson = False,
@@ -59,7 +59,7 @@ def reproduce(
 
     Runs that the folder has records of already are not run again: a killed command continues.
     """
-    from dkvb.benchmark.paper import EXPERIMENTS, module_of
+    from dkvb.benchmark.paper import EXPERIMENTS, load_experiment
 
     if list_all:
         for known_name, description in EXPERIMENTS.items():
@@ -75,8 +75,8 @@ def reproduce(
         for name in names:
             validation.one_of("NAME", name, EXPERIMENTS)
         from dkvb.benchmark.grid import one_thread
-        from dkvb.benchmark.paper import _experiment as experiment
-        from dkvb.benchmark.paper._source import Bundled, Prepared
+        from dkvb.benchmark.paper import experiment
+        from dkvb.benchmark.paper.source import Bundled, Prepared
 
         source = Bundled() if quick else Prepared(data, encoder)
         wanted_seeds = parse_seeds(seeds or ("1" if quick else "1,2,3,4,5"))
@@ -89,31 +89,31 @@ def reproduce(
     known: dict[str, Any] = {}  # what experiments before have run
     for name, folder in folders.items():
         with clear_errors(), short_warnings():
-            if redraw:
+            if plot_only:
                 if change or seeds:
                     raise ValueError(
-                        "--redraw: expected neither --set nor --seeds, since nothing is run; "
+                        "--plot-only: expected neither --set nor --seeds, since nothing is run; "
                         "leave them out"
                     )
-                summary = experiment.redraw(name, folder, silence if quiet else note)
+                summary = experiment.plot_only(name, folder, silence if quiet else note)
             else:
-                config = experiment.configured(name, quick, changes)
+                config = experiment.make_config(name, quick, changes)
                 setup = experiment.Setup(source, wanted_seeds, config, where)
-                jobs = module_of(name).jobs(setup)
-                experiment.check_own(name, folder)
+                jobs = load_experiment(name).make_jobs(setup)
+                experiment.check_folder(name, folder)
                 make_folder(folder)
-        if not redraw:
+        if not plot_only:
             with clear_errors(), short_warnings(), one_thread() if quick else nullcontext():
-                summary, records = experiment.run(
+                summary, records = experiment.run_experiment(
                     name,
                     jobs,
                     folder,
                     changes=changes,
-                    known=known,
+                    reusable=known,
                     progress=show_progress(quiet),
-                    say=silence if quiet else note,
+                    log=silence if quiet else note,
                 )
-            known |= {record.cell: record for record in records}
+            known |= {record.run_id: record for record in records}
         if as_json or not quiet:
             _print(summary, folder, as_json)
 

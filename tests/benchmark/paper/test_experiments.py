@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # importlib mode knows no siblin
 from tiny import NAMES, run, setup
 
 from dkvb._support.files import atomic
-from dkvb.benchmark.paper import EXPERIMENTS, _experiment, module_of
+from dkvb.benchmark.paper import EXPERIMENTS, experiment, load_experiment
 from dkvb.benchmark.records import read_records
 
 sys.path.pop(0)
@@ -26,11 +26,11 @@ def without_times(records):
 def test_every_experiment_of_the_list_has_the_same_shape():
     assert set(NAMES) | {"toy", "imagenet"} == set(EXPERIMENTS)
     for name, description in EXPERIMENTS.items():
-        module = module_of(name)
+        module = load_experiment(name)
         assert is_dataclass(module.PAPER)
         assert type(module.PAPER) is type(module.QUICK)
         assert f"dkvb reproduce {name} " in (module.__doc__ or "")  # its command
-        assert all(callable(getattr(module, f)) for f in ("jobs", "table", "draw"))
+        assert all(callable(getattr(module, f)) for f in ("make_jobs", "make_table", "plot"))
         assert "\n" not in description
 
 
@@ -50,16 +50,16 @@ def test_an_experiment_writes_records_table_and_picture(name, folders):
     kept, damaged = read_records(out / "records.jsonl")
     assert not damaged
     assert kept == records
-    assert len({record.cell for record in records}) == len(records)
+    assert len({record.run_id for record in records}) == len(records)
 
     # A second time nothing is run, and nothing changes.
     picture = (out / f"{name}.png").read_bytes()
-    again, same = run(name, out, say=said.append)
+    again, same = run(name, out, log=said.append)
     assert (again, same) == (summary, records)
     assert said == [
         f"{out / 'records.jsonl'}: {len(records)} of {len(records)} runs finished; 0 to run"
     ]
-    redrawn = _experiment.redraw(name, out)
+    redrawn = experiment.plot_only(name, out)
     assert redrawn["rows"] == summary["rows"]
     assert (out / f"{name}.png").read_bytes() == picture
 
@@ -71,32 +71,32 @@ def test_a_deleted_and_a_cut_line_are_redone_with_the_same_numbers(name, folders
     lines = path.read_bytes().splitlines(keepends=True)
     lines[1] = lines[1][: len(lines[1]) // 2] + b"\n"
     path.write_bytes(b"".join(lines[1:]))  # the first is gone, the second cut
-    summary, after = run(name, tmp_path, seeds=(1, 2), say=said.append)
+    summary, after = run(name, tmp_path, seeds=(1, 2), log=said.append)
     assert without_times(after) == without_times(before)
     assert summary["rows"]
     left = len(before) - 2
     assert f"{left} of {len(before)} runs finished, 1 damaged (line 1); 2 to run" in said[0]
-    untouched = {r.cell: r for r in before[2:]}
-    assert all(r == untouched[r.cell] for r in after if r.cell in untouched)
+    untouched = {r.run_id: r for r in before[2:]}
+    assert all(r == untouched[r.run_id] for r in after if r.run_id in untouched)
     assert (tmp_path / "records.jsonl.damaged").read_bytes() == lines[1]
-    run(name, tmp_path, seeds=(1, 2), say=said.append)
+    run(name, tmp_path, seeds=(1, 2), log=said.append)
     assert said[1:] == [f"{path}: {len(before)} of {len(before)} runs finished; 0 to run"]
 
 
 def test_more_seeds_run_only_what_is_new(tmp_path):
     run("pairs", tmp_path)
     said = []
-    _, records = run("pairs", tmp_path, seeds=(1, 2), say=said.append)
+    _, records = run("pairs", tmp_path, seeds=(1, 2), log=said.append)
     assert "4 of 8 runs finished; 4 to run" in said[0]
     assert sorted({record.seed for record in records}) == [1, 2]
 
 
 def test_equal_runs_of_different_experiments_are_known_to_be_equal(tmp_path):
     _, pairs = run("pairs", tmp_path / "pairs")
-    known = {record.cell: record for record in pairs}
+    known = {record.run_id: record for record in pairs}
     path = tmp_path / "codebooks" / "records.jsonl"
-    _, codebooks = run("codebooks", tmp_path / "codebooks", known=known)
-    shared = [record for record in codebooks if record.cell in known]
+    _, codebooks = run("codebooks", tmp_path / "codebooks", reusable=known)
+    shared = [record for record in codebooks if record.run_id in known]
     assert {r.config["settings"]["n_codebooks"] for r in shared} == {8}  # the base model
     assert {r.classifier for r in shared} == {"bottleneck:n_codebooks=8"}
     assert len(read_records(path).records) == len(codebooks)
@@ -137,7 +137,7 @@ def test_a_shift_without_changed_codes_is_exactly_none(folders):
     ],
 )
 def test_fields_can_be_changed(name, text, expected):
-    config = _experiment.configured("key-dim", quick=False, changes={name: text})
+    config = experiment.make_config("key-dim", quick=False, changes={name: text})
     assert getattr(config, name) == expected
     assert type(getattr(config, name)) is type(expected)
 
@@ -153,7 +153,7 @@ def test_fields_can_be_changed(name, text, expected):
 )
 def test_bad_changes_are_refused(name, text, message):
     with pytest.raises(ValueError, match=message):
-        _experiment.configured("key-dim", quick=False, changes={name: text})
+        experiment.make_config("key-dim", quick=False, changes={name: text})
 
 
 def test_redrawing_leaves_damaged_lines_where_they_are(tmp_path):
@@ -161,7 +161,7 @@ def test_redrawing_leaves_damaged_lines_where_they_are(tmp_path):
     with (tmp_path / "records.jsonl").open("ab") as file:
         file.write(b'{"classifier": "bottle')
     before, said = (tmp_path / "records.jsonl").read_bytes(), []
-    _experiment.redraw("values", tmp_path, said.append)
+    experiment.plot_only("values", tmp_path, said.append)
     assert "left out 1 damaged (line 2)" in said[0]
     assert (tmp_path / "records.jsonl").read_bytes() == before
     assert not (tmp_path / "records.jsonl.damaged").exists()
@@ -176,25 +176,25 @@ def test_a_summary_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypat
 
     monkeypatch.setattr(atomic, "rename", fail)
     with pytest.raises(OSError, match="No space"):
-        _experiment.redraw("values", tmp_path)
+        experiment.plot_only("values", tmp_path)
     assert (tmp_path / "summary.json").read_bytes() == before
 
 
 def test_redrawing_needs_records(tmp_path):
     with pytest.raises(ValueError, match=r"--out .*: expected a folder with records.jsonl"):
-        _experiment.redraw("pairs", tmp_path)
+        experiment.plot_only("pairs", tmp_path)
     (tmp_path / "records.jsonl").touch()
     with pytest.raises(ValueError, match=r"--out .*: expected a folder with records.jsonl"):
-        _experiment.redraw("pairs", tmp_path)
+        experiment.plot_only("pairs", tmp_path)
 
 
 def test_a_folder_holds_one_experiment(folders):
     run("fly", folders / "fly")
     with pytest.raises(ValueError, match=r"expected a folder of pairs; got one of fly"):
-        _experiment.redraw("pairs", folders / "fly")
+        experiment.plot_only("pairs", folders / "fly")
     (folders / "fly" / "summary.json").unlink()
     with pytest.raises(ValueError, match=r"expected records of pairs; got those of another"):
-        _experiment.redraw("pairs", folders / "fly")
+        experiment.plot_only("pairs", folders / "fly")
 
 
 def test_seeds_are_part_of_the_setup():

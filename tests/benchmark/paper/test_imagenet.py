@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dkvb.benchmark.paper import _experiment, imagenet
-from dkvb.benchmark.paper._source import Bundled, Prepared
+from dkvb.benchmark.paper import experiment, imagenet
 from dkvb.benchmark.paper._synthetic import Mixture
+from dkvb.benchmark.paper.source import Bundled, Prepared
 
 sys.path.insert(0, str(Path(__file__).parents[3]))  # benchmarks is no part of the package
 shape_on_one_machine = import_module("benchmarks.imagenet")
@@ -27,11 +27,11 @@ TINY = replace(
 
 def run(source, out, config=TINY):
     with pytest.warns(UserWarning, match="a synthetic stand-in of 300 × 16"):
-        jobs = imagenet.jobs(_experiment.Setup(source, (1,), config))
+        jobs = imagenet.make_jobs(experiment.Setup(source, (1,), config))
     out.mkdir()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # few rows for so many keys
-        return _experiment.run("imagenet", jobs, out)
+        return experiment.run_experiment("imagenet", jobs, out)
 
 
 def test_every_row_says_that_the_data_are_synthetic(tmp_path):
@@ -39,7 +39,7 @@ def test_every_row_says_that_the_data_are_synthetic(tmp_path):
     assert len(summary["rows"]) == 4
     assert all("synthetic" in name for name in summary["rows"])
     assert all(record.config["data"]["train"] == "imagenet (synthetic)" for record in records)
-    assert len(records[0].stages) == 3
+    assert len(records[0].tasks) == 3
     counts = [r.metrics["final_accuracy"] for r in records if "counts" in r.classifier]
     assert counts[0] == counts[1] > 0.4  # class-incremental and iid
     assert (tmp_path / "out" / "imagenet.png").exists()
@@ -86,7 +86,7 @@ def test_the_shape_on_one_machine_leaves_records(tmp_path):
     lines = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
     rows = {line["op"]: line for line in lines}
     assert all(line["synthetic"] for line in lines)
-    assert rows["sgd"]["steps"] == 3 * 2 * 7  # stages, epochs, batches of 200 rows
+    assert rows["sgd"]["steps"] == 3 * 2 * 7  # tasks, epochs, batches of 200 rows
     assert rows["counts, predicting"]["accuracy"] > 0.4
     assert rows["sgd, predicting"]["accuracy"] > 0.4
     assert rows["snapping"]["rows"] == 600

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from dkvb.benchmark.paper import EXPERIMENTS
-from dkvb.benchmark.paper._source import Bundled, Prepared
-from dkvb.benchmark.paper.statements import STATEMENTS, judge
+from dkvb.benchmark.paper.source import Bundled, Prepared
+from dkvb.benchmark.paper.statements import STATEMENTS, evaluate_statements
 from dkvb.benchmark.paper.targets import beside, target, targets
 from dkvb.benchmark.records import RunRecord
 
@@ -22,7 +22,7 @@ def record(classifier="bottleneck", final=0.8, order="class-incremental", seed=1
         stream=order,
         seed=seed,
         classes=[],
-        stages=[[0]] * more.pop("stages", 5),
+        tasks=[[0]] * more.pop("tasks", 5),
         config={
             "order": order,
             "settings": settings,
@@ -41,8 +41,8 @@ def both(ci, iid, **more):
     return [record(final=ci, **more), record(final=iid, order="iid", **more)]
 
 
-def sweep(setting, finals, **more):
-    return [record(final=v, settings={setting: k}, **more) for k, v in finals.items()]
+def sweep(setting, final_accuracies, **more):
+    return [record(final=v, settings={setting: k}, **more) for k, v in final_accuracies.items()]
 
 
 def noise(by_alpha):
@@ -97,9 +97,9 @@ CASES = {
         {"label-smoothing": sweep("label_smoothing", {0.0: 0.81, 0.1: 0.812})},
         {"label-smoothing": sweep("label_smoothing", {0.0: 0.81, 0.1: 0.83})},
     ),
-    "any number of classes a stage ends the same": (
-        {"granularity": [record(stages=2, final=0.81), record(stages=10, final=0.812)]},
-        {"granularity": [record(stages=2, final=0.81), record(stages=10, final=0.7)]},
+    "any number of classes per task ends the same": (
+        {"granularity": [record(tasks=2, final=0.81), record(tasks=10, final=0.812)]},
+        {"granularity": [record(tasks=2, final=0.81), record(tasks=10, final=0.7)]},
     ),
     "the FlyModel collapses over epochs": (
         {"fly": sweep("epochs", {1: 0.7, 2000: 0.2})},
@@ -135,7 +135,7 @@ CASES = {
 
 
 def verdict(records, text):
-    return next(v for v in judge(records) if v.statement == text)
+    return next(v for v in evaluate_statements(records) if v.statement == text)
 
 
 @pytest.mark.parametrize("text", CASES)
@@ -153,9 +153,9 @@ def test_every_statement_has_a_case_and_an_experiment():
 
 
 def test_what_has_no_records_is_not_measured():
-    assert {v.mark for v in judge({})} == {"not measured"}
+    assert {v.mark for v in evaluate_statements({})} == {"not measured"}
     few = {"pairs": sweep("n_pairs", {4096: 0.8}), "cifar10": [record()], "key-dim": [], "fly": []}
-    assert {v.mark for v in judge(few)} == {"not measured"}
+    assert {v.mark for v in evaluate_statements(few)} == {"not measured"}
 
 
 def test_targets_hold_the_papers_numbers():

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from dkvb.benchmark.paper import _experiment, toy
-from dkvb.benchmark.paper._source import Bundled
-from dkvb.benchmark.paper._toy_figure import draw, packed, unpacked
+from dkvb.benchmark.paper import experiment, toy
+from dkvb.benchmark.paper._toy_figure import pack, plot, unpack
+from dkvb.benchmark.paper.source import Bundled
 from dkvb.benchmark.records import RunRecord, read_records
 
 SMALL = toy.Toy(points=60, test_points=200, steps=500, key_batches=100, grid=20)
@@ -23,8 +23,8 @@ MODELS = ("linear", "mlp", *BOTTLENECKS)
 
 def run(out: Path, seeds: list[int], config: toy.Toy = SMALL) -> dict[str, Any]:
     out.mkdir(exist_ok=True)
-    setup = _experiment.Setup(Bundled(), tuple(seeds), config)
-    return _experiment.run("toy", toy.jobs(setup), out)[0]
+    setup = experiment.Setup(Bundled(), tuple(seeds), config)
+    return experiment.run_experiment("toy", toy.make_jobs(setup), out)[0]
 
 
 @pytest.fixture(scope="module")
@@ -41,14 +41,14 @@ def records(folder: Path) -> list[RunRecord]:
     return read_records(folder / "records.jsonl").records
 
 
-def test_the_stages_are_the_papers() -> None:
-    assert [list(stage) for stage in toy.STAGES] == [[0, 4], [1, 5], [2, 6], [3, 7]]
-    x, y = toy.points_of(0, 4000, np.random.default_rng(0))
+def test_the_tasks_are_the_papers() -> None:
+    assert [list(task) for task in toy.TASKS] == [[0, 4], [1, 5], [2, 6], [3, 7]]
+    x, y = toy.draw_points(0, 4000, np.random.default_rng(0))
     assert (x.dtype, y.dtype) == (torch.float32, torch.int64)
     counts = Counter(y.tolist())
     assert set(counts) == {0, 4}
     assert abs(counts[0] - counts[4]) < 400  # fair coins: six standard deviations
-    for label, mean in toy.STAGES[0].items():
+    for label, mean in toy.TASKS[0].items():
         own = x[y == label]
         np.testing.assert_allclose(own.mean(dim=0), mean, atol=0.005)
         np.testing.assert_allclose(own.std(dim=0), [0.035, 0.035], atol=0.003)
@@ -94,11 +94,11 @@ def test_drawings_show_learned_regions(records: list[RunRecord]) -> None:
     for drawing, name in [(r.extra["drawing"], r.classifier) for r in drawn]:
         assert [len(points) for points in drawing["points"]] == [60] * 4
         regions = [*drawing["regions"], drawing["pruned_regions"]]
-        cells = [unpacked(packed_cells) for packed_cells in regions]
+        cells = [unpack(packed_cells) for packed_cells in regions]
         assert all(c.shape == (20, 20) for c in cells)
         guesses = [int((c >= toy.N_CLASSES).sum()) for c in cells]
         if name in BOTTLENECKS:
-            assert guesses[0] > guesses[3]  # every stage teaches further pairs
+            assert guesses[0] > guesses[3]  # every task teaches further pairs
             assert guesses[4] == 0  # every pair that is left was taught
             assert set(cells[4].flat) == set(range(8))
             assert cells[4][5, 5] == 0  # the cell at (0.275, 0.275)
@@ -129,23 +129,23 @@ def test_a_seed_gives_the_same_alone_and_in_company(
 def test_the_figure_is_drawn_from_records_alone(
     folder: Path, records: list[RunRecord], tmp_path: Path
 ) -> None:
-    drawn = draw(records, tmp_path / "again.png").read_bytes()
+    drawn = plot(records, tmp_path / "again.png").read_bytes()
     assert drawn.startswith(b"\x89PNG")
     assert drawn == (folder / "toy.png").read_bytes()
     assert len(drawn) < 200_000
-    fewer = draw(records[-2:], tmp_path / "fewer.png").read_bytes()
+    fewer = plot(records[-2:], tmp_path / "fewer.png").read_bytes()
     assert len(fewer) < len(drawn)
 
 
 def test_records_without_a_drawing_are_refused(records: list[RunRecord], tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="records: expected at least one with a drawing"):
-        draw([replace(record, extra={}) for record in records], tmp_path / "none.png")
+        plot([replace(record, extra={}) for record in records], tmp_path / "none.png")
     assert not list(tmp_path.iterdir())
 
 
 def test_regions_survive_packing() -> None:
     square = np.random.default_rng(0).integers(16, size=(7, 7))
-    np.testing.assert_array_equal(unpacked(packed(square)), square)
+    np.testing.assert_array_equal(unpack(pack(square)), square)
 
 
 def test_random_points_do_as_keys_too(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dkvb.benchmark.paper import _experiment, module_of
+from dkvb.benchmark.paper import experiment, load_experiment
 
 SIZES = {
     "n_codebooks": 8,
@@ -10,7 +10,7 @@ SIZES = {
     "key_dim": 4,
     "key_epochs": 1,
     "epochs": 2,
-    "rival_rate": 0.5,
+    "baseline_rate": 0.5,
     "evaluate_every": None,
 }
 CHANGES = {  # of an experiment's quick configuration, besides
@@ -24,12 +24,12 @@ CHANGES = {  # of an experiment's quick configuration, besides
     "codes": {"points": 30},
     "theorem": {"rows": 50, "cells": 3, "all_rows": 30, "books": (1, 4, 8), "null_books": 2},
     "straight-through": {"rows": 60},
-    "field": {
+    "all-methods": {
         "least_squares": (4, 8),
         "ranpac_features": 30,
         "sdmlp_neurons": 20,
-        "rival_epochs": 1,
-        "stages": (("cifar10", "cifar100", 2), ("cifar100", "cifar10", 2)),
+        "baseline_epochs": 1,
+        "tasks": (("cifar10", "cifar100", 2), ("cifar100", "cifar10", 2)),
     },
 }
 NAMES = [
@@ -50,7 +50,7 @@ NAMES = [
     "decoders",
     "straight-through",
     "theorem",
-    "field",
+    "all-methods",
 ]
 
 
@@ -75,13 +75,13 @@ class Tiny:
 
 def setup(name, seeds=(1,), **more):
     """An experiment at the smallest sizes."""
-    quick = _experiment.configured(name, quick=True)
+    quick = experiment.make_config(name, quick=True)
     fields = {k: v for k, v in (SIZES | CHANGES.get(name, {}) | more).items() if hasattr(quick, k)}
-    return _experiment.Setup(Tiny(), tuple(seeds), type(quick)(**vars(quick) | fields))
+    return experiment.Setup(Tiny(), tuple(seeds), type(quick)(**vars(quick) | fields))
 
 
 def run(name, out, seeds=(1,), **more):
     """Run it, as the command does."""
     out.mkdir(parents=True, exist_ok=True)
-    jobs = module_of(name).jobs(setup(name, seeds))
-    return _experiment.run(name, jobs, out, **more)
+    jobs = load_experiment(name).make_jobs(setup(name, seeds))
+    return experiment.run_experiment(name, jobs, out, **more)

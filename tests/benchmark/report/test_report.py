@@ -16,22 +16,21 @@ from typer.testing import CliRunner
 sys.path.insert(0, str(Path(__file__).parents[1] / "paper"))  # importlib mode knows no siblings
 from tiny import run
 
-from dkvb.benchmark.paper import EXPERIMENTS, _experiment, toy
-from dkvb.benchmark.paper._kinds import kind_of
-from dkvb.benchmark.paper._source import Bundled
-from dkvb.benchmark.paper.statements import STATEMENTS, judge
+from dkvb.benchmark.paper import EXPERIMENTS, experiment, toy
+from dkvb.benchmark.paper.kinds import classify_records
+from dkvb.benchmark.paper.source import Bundled
+from dkvb.benchmark.paper.statements import STATEMENTS, evaluate_statements
 from dkvb.benchmark.paper.targets import targets
-from dkvb.benchmark.plots import panels, save
+from dkvb.benchmark.plots import make_axes, save
 from dkvb.benchmark.records import RunRecord, append_record, read_records
 from dkvb.benchmark.report import build, figures, heat_maps
 from dkvb.benchmark.report.collect import collect
-from dkvb.benchmark.report.judgements import judge_all
-from dkvb.benchmark.runner import versions
+from dkvb.benchmark.report.verdicts import evaluate_all
 from dkvb.cli import app
 
 sys.path.pop(0)
 
-NAMES = ["toy", "cifar10", "granularity", "codes", "values", "field"]
+NAMES = ["toy", "cifar10", "granularity", "codes", "values", "all-methods"]
 SMALL_TOY = toy.Toy(points=10, test_points=10, steps=2, key_batches=40, key_batch_size=20, grid=8)
 
 pytestmark = pytest.mark.filterwarnings("ignore:n_pairs")
@@ -44,8 +43,8 @@ def runs(tmp_path_factory):
     for name in NAMES[1:]:
         run(name, folder / name, seeds=(1, 2) if name == "cifar10" else (1,))
     (folder / "toy").mkdir()
-    jobs = toy.jobs(_experiment.Setup(None, (1,), SMALL_TOY))
-    _experiment.run("toy", jobs, folder / "toy")
+    jobs = toy.make_jobs(experiment.Setup(None, (1,), SMALL_TOY))
+    experiment.run_experiment("toy", jobs, folder / "toy")
     return folder
 
 
@@ -141,8 +140,8 @@ def test_every_statement_and_every_number_of_the_paper_is_there(runs, report, pa
     assert Counter(rows) >= Counter(target.source for target in targets())
 
     records = read_records(runs / "cifar10" / "records.jsonl").records
-    shown = {own.statement: own for own in report.judgements}
-    for verdict in judge({"cifar10": records}):
+    shown = {own.statement: own for own in report.verdicts}
+    for verdict in evaluate_statements({"cifar10": records}):
         if verdict.experiment == "cifar10":
             assert shown[verdict.statement].mark == verdict.mark
             assert verdict.evidence in reader.words
@@ -152,16 +151,16 @@ def test_every_experiment_has_its_figures_and_its_table(page):
     sections = dict(re.findall(r'<section id="([^"]+)">(.*?)</section>', page, flags=re.DOTALL))
     figures_of = {name: sections[name].count("<figure") for name in NAMES}
     assert figures_of == {
-        "toy": 1, "cifar10": 3, "granularity": 1, "codes": 2, "values": 1, "field": 1,
+        "toy": 1, "cifar10": 3, "granularity": 1, "codes": 2, "values": 1, "all-methods": 1,
     }  # fmt: skip
     assert all("<table>" in sections[name] for name in NAMES)
     assert "data:image/png;base64" in sections["toy"]
-    assert "Confusion matrices" in sections["cifar10"]
+    assert "Final confusion matrices" in sections["cifar10"]
     assert "class-incremental" in sections["cifar10"]
     assert "B0-Inc" not in page  # streams are named in words
     assert "2 × 2 classes" in sections["granularity"]
     # Of the field, the most accurate first, one part a data set.
-    parts = re.findall(r"<tbody>.*?</tbody>", sections["field"], flags=re.DOTALL)
+    parts = re.findall(r"<tbody>.*?</tbody>", sections["all-methods"], flags=re.DOTALL)
     assert [("cifar10<" in part, "cifar100<" in part) for part in parts] == [(1, 0), (0, 1)]
     for part in parts:
         rows = re.findall(r'<tr><td>[^<]+</td><td class="n">([\d.]+)', part)
@@ -178,8 +177,8 @@ def test_the_same_as_markdown_with_figures_beside_it(runs, report, tmp_path):
     found = CliRunner().invoke(app, ["report", str(runs), "--out", str(path)])
     assert found.exit_code == 0, found.output
     text = path.read_text(encoding="utf-8")
-    for judgement in report.judgements:
-        assert judgement.statement in text
+    for verdict in report.verdicts:
+        assert verdict.statement in text
     for part in (part for own in report.parts.values() for part in own):
         for row in (row for rows in part.table.parts.values() for row in rows):
             assert f"| {' | '.join(row)} |" in text
@@ -225,14 +224,14 @@ def test_full_runs_are_judged_and_quick_ones_are_not(runs, tmp_path):
 
     rewritten(runs / "cifar10", tmp_path / "full" / "cifar10")
     compared, reader = lines(tmp_path / "full")
-    finals = [
+    final_accuracies = [
         100 * record.metrics["final_accuracy"]
         for record in read_records(tmp_path / "full" / "cifar10" / "records.jsonl").records
         if record.classifier == "bottleneck" and record.config["order"] == "class-incremental"
     ]
-    assert compared["cifar10"].mean == pytest.approx(np.mean(finals))
+    assert compared["cifar10"].mean == pytest.approx(np.mean(final_accuracies))
     assert compared["cifar10"].seeds == 2
-    within = abs(np.mean(finals) - 81.5) <= 1
+    within = abs(np.mean(final_accuracies) - 81.5) <= 1
     assert compared["cifar10"].verdict == ("✓" if within else "✗")
     assert compared["values"].verdict == "not measured"
     assert "quick runs" not in reader.words
@@ -242,14 +241,14 @@ def test_full_runs_are_judged_and_quick_ones_are_not(runs, tmp_path):
     compared, reader = lines(tmp_path / "full")
     assert compared["cifar10"].group.kind == "full"
     assert "What is marked quick comes from quick runs" in reader.words
-    statement = judge_all(collect(tmp_path / "full"))[0]
+    statement = evaluate_all(collect(tmp_path / "full"))[0]
     assert [own.kind for own in statement.evidence] == ["full", "quick"]
 
 
 def test_kinds(runs, tmp_path):
     def kind(name, **about):
         folder = rewritten(runs / name, tmp_path / f"{len(list(tmp_path.iterdir()))}", **about)
-        return kind_of(name, read_records(folder / "records.jsonl").records)
+        return classify_records(name, read_records(folder / "records.jsonl").records)
 
     assert kind("cifar10") == "full"
     assert kind("cifar10", epochs=100) == "changed"
@@ -259,10 +258,10 @@ def test_kinds(runs, tmp_path):
     assert kind("cifar10", encoder="synthetic") == "synthetic"
     assert kind("cifar10", encoder=Bundled.encoder) == "quick"
     records = read_records(runs / "toy" / "records.jsonl").records
-    assert kind_of("toy", records) == "changed"
+    assert classify_records("toy", records) == "changed"
     for name, config in (("full", toy.PAPER), ("quick", toy.QUICK)):
         told = [replace(record, config=record.config | vars(config)) for record in records]
-        assert kind_of("toy", told) == name
+        assert classify_records("toy", told) == name
 
 
 def test_other_settings_are_no_further_seeds(runs, tmp_path):
@@ -273,7 +272,7 @@ def test_other_settings_are_no_further_seeds(runs, tmp_path):
     assert (changed.kind, changed.encoder) == ("changed", "resnet50 (n_pairs=8)")
     assert len(full.records) == len(changed.records)
     said = []
-    _experiment.redraw("values", tmp_path / "values", said.append)
+    experiment.plot_only("values", tmp_path / "values", said.append)
     assert said == [
         f"{tmp_path / 'values' / 'records.jsonl'}: "
         f"left out {len(changed.records)} of other settings"
@@ -334,11 +333,11 @@ def test_the_command(runs, tmp_path, page):
         assert "expected" in refused.stderr
 
 
-def learned(stages, **content):
+def learned(tasks, **content):
     return RunRecord(
-        classifier="bottleneck", stream="", seed=1, classes=[0, 1, 2], stages=stages,
+        classifier="bottleneck", stream="", seed=1, classes=[0, 1, 2], tasks=tasks,
         config={"order": "class-incremental", "data": {"train": "cifar10"}},
-        versions=versions("cpu"), curve=[], accuracy_matrix=[], metrics={}, times={}, **content,
+        versions={}, curve=[], accuracy_matrix=[], metrics={}, times={}, **content,
     )  # fmt: skip
 
 
@@ -360,7 +359,7 @@ def test_heat_maps_show_one_order_of_classes():
 
 def test_figures_are_svg_in_the_colours_of_the_page_or_pixels(monkeypatch):
     def draw(path):
-        figure, (axes,) = panels()
+        figure, (axes,) = make_axes()
         axes.plot([0, 1], label="a < b")
         axes.set_title("a < b")
         return save(figure, path)

@@ -9,13 +9,14 @@ from .jobs import run
 PROGRAM = """
 from pathlib import Path
 from dkvb._support.files import atomic
-from dkvb.benchmark.records import Cell, Job, RunRecord, finish
+from dkvb.benchmark.jobs import RunSpec, Job, run_missing
+from dkvb.benchmark.records import RunRecord
 
 
-def measured(cells, progress):
-    for cell in cells:
-        seed = cell.what["seed"]
-        yield cell, RunRecord("model", "iid", seed, [], [], {}, {}, [], [], {}, {})
+def measured(specs, progress):
+    for spec in specs:
+        seed = spec.parameters["seed"]
+        yield spec, RunRecord("model", "iid", seed, [], [], {}, {}, [], [], {}, {})
 
 
 def work():
@@ -25,8 +26,8 @@ def work():
             changed.append(real.__name__)
             return real(*arguments)
         setattr(atomic, name, noted)
-    jobs = [Job([Cell("model", {"seed": seed})], measured) for seed in range(4)]
-    records = finish(jobs, Path(sys.argv[1]) / "records.jsonl", say=said.append)
+    jobs = [Job([RunSpec("model", {"seed": seed})], measured) for seed in range(4)]
+    records = run_missing(jobs, Path(sys.argv[1]) / "records.jsonl", log=said.append)
     return {"said": said, "changed": len(changed), "seeds": [record.seed for record in records]}
 """
 

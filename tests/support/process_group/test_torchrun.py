@@ -55,7 +55,7 @@ def test_two_processes_write_what_one_writes(tmp_path):
     assert (tmp_path / "two" / "summary.json").exists()
     for name, record in one.items():
         assert two[name]["metrics"] == pytest.approx(record["metrics"], abs=2e-6)  # rounded there
-        assert two[name]["stages"] == record["stages"]
+        assert two[name]["tasks"] == record["tasks"]
         for ours, theirs in zip(two[name]["curve"], record["curve"], strict=True):
             assert ours["per_class"] == theirs["per_class"]
             assert ours["test_loss"] == pytest.approx(theirs["test_loss"], abs=2e-6)

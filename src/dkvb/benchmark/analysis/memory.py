@@ -1,4 +1,4 @@
-"""How much memory what was learned takes."""
+"""Memory that a fitted classifier takes."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import pickle
 from typing import Any
 
 
-class _Counter:
-    """A file that only counts what is written to it."""
+class _ByteCounter:
+    """A file that only counts the bytes written to it."""
 
     def __init__(self) -> None:
         self.bytes = 0
@@ -18,13 +18,12 @@ class _Counter:
         return size
 
 
-def pickled_bytes(thing: Any) -> int:
-    """Bytes that a pickle of `thing` takes: what must be kept of it, without what can be found
-    again.
+def pickled_size(estimator: Any) -> int:
+    """Return the number of bytes of a pickle, which leaves out caches that can be recomputed.
 
-    >>> 1000 <= pickled_bytes(bytes(1000)) < 1100
+    >>> 1000 <= pickled_size(bytes(1000)) < 1100
     True
     """
-    file = _Counter()
-    pickle.Pickler(file, protocol=5).dump(thing)
+    file = _ByteCounter()
+    pickle.Pickler(file, protocol=5).dump(estimator)
     return file.bytes

@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 
-def noisy(X: Tensor, alpha: float, *, unit: float = 1.0, seed: int = 0) -> Tensor:
+def add_noise(X: Tensor, alpha: float, *, unit: float = 1.0, seed: int = 0) -> Tensor:
     """Embeddings (n, m) + α · unit · Gaussian noise; the same noise for every α of one seed.
 
     >>> X = torch.zeros(2, 3)
-    >>> bool((noisy(X, 0.2, seed=1) == 2 * noisy(X, 0.1, seed=1)).all())
+    >>> bool((add_noise(X, 0.2, seed=1) == 2 * add_noise(X, 0.1, seed=1)).all())
     True
     """
     generator = torch.Generator().manual_seed(seed)  # on the CPU: the same on every device
@@ -18,7 +18,7 @@ def noisy(X: Tensor, alpha: float, *, unit: float = 1.0, seed: int = 0) -> Tenso
     return X + alpha * unit * noise.to(X.device)
 
 
-def changed(codes: Tensor, others: Tensor) -> Tensor:
+def changed_codes(codes: Tensor, others: Tensor) -> Tensor:
     """Where codes (n, C) differ: (n, C) bool."""
     # torch compares uint16 on no device, but integers of any other kind.
     return codes.to(torch.int32) != others.to(torch.int32)

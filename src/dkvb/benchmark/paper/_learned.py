@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from dkvb.benchmark import streams
-from dkvb.benchmark.grid import ClassifierSpec, Placed, with_shared_keys
+from dkvb.benchmark.grid import ClassifierSpec, DeviceData, set_shared_keys
 from dkvb.benchmark.paper import _models
-from dkvb.benchmark.paper._experiment import Setup
+from dkvb.benchmark.paper.experiment import Setup
 from dkvb.bottleneck import Keys
 from dkvb.estimators.registry import make_classifier
 
@@ -26,27 +26,27 @@ class Learned:
     y_test: Any
 
 
-def learn(setup: Setup, data: Placed, spec: ClassifierSpec, order: str, seed: int) -> Learned:
+def learn(setup: Setup, data: DeviceData, spec: ClassifierSpec, order: str, seed: int) -> Learned:
     """Learn the train rows in this order, as `evaluate` does, and keep the classifier."""
     classifier = make_classifier(
         spec.name, spec.settings, seed=seed, device=setup.device, epochs=setup.config.epochs
     )
     if hasattr(classifier, "fit_keys"):
-        classifier = with_shared_keys(classifier, data, seed)
-    (x, y), (x_test, y_test) = data.rows_for(spec)
+        classifier = set_shared_keys(classifier, data, seed)
+    (x, y), (x_test, y_test) = data.inputs_for(spec)
     x, x_test = data.prepare(classifier, x), data.prepare(classifier, x_test)
     classes = np.unique(np.concatenate([y, y_test]))
     iid = order == "iid"
-    for stage in streams.iid(y, seed) if iid else streams.class_incremental(y, 2, seed):
-        classifier.partial_fit(x[stage.rows], y[stage.rows], classes=classes)
+    for task in streams.iid(y, seed) if iid else streams.class_incremental(y, 2, seed):
+        classifier.partial_fit(x[task.indices], y[task.indices], classes=classes)
     return Learned(classifier, x, x_test, y, y_test)
 
 
-def shared_keys(setup: Setup, data: Placed, seed: int, **changes: Any) -> Keys:
+def fit_shared_keys(setup: Setup, data: DeviceData, seed: int, **changes: Any) -> Keys:
     """The keys of the bottleneck of this configuration, fitted once a seed."""
     spec = _models.bottleneck(setup.config, **changes)
     made = make_classifier(spec.name, spec.settings, seed=seed, device=setup.device)
-    keys: Keys = with_shared_keys(made, data, seed).keys
+    keys: Keys = set_shared_keys(made, data, seed).keys
     return keys
 
 

@@ -16,22 +16,22 @@ class Schedule:
     n_pairs: int = 4096
     key_dim: int = 14
     key_epochs: int = 10
-    epochs: int = 2000  # of each stage, and of all classes in one iid stage
+    epochs: int = 2000  # of each task, and of all classes in one iid task
     learning_rate: float = 0.3
     label_smoothing: float = 0.1
-    rival_rate: float = 0.001  # of linear probe and MLP
-    evaluate_every: int | None = None  # epochs; the end of each stage only, unless set
+    baseline_rate: float = 0.001  # of linear probe and MLP
+    evaluate_every: int | None = None  # epochs; the end of each task only, unless set
 
 
-# A stage has 160 steps where the paper's has 80,000, so that the rivals' rate is larger: with much
-# less of rate × steps they have not learned enough yet to forget.
+# A task has 160 steps instead of the paper's 80,000. The learning rate of the baselines is larger:
+# with a much smaller rate × steps they would not learn enough to forget.
 SMALL: dict[str, Any] = {
     "n_codebooks": 64,
     "n_pairs": 256,
     "key_dim": 8,
     "key_epochs": 3,
     "epochs": 40,
-    "rival_rate": 0.3,
+    "baseline_rate": 0.3,
 }
 
 
@@ -64,13 +64,13 @@ def with_both_keys(config: Schedule) -> list[ClassifierSpec]:
 
 def linear(config: Schedule, text: str = "linear", **changes: Any) -> ClassifierSpec:
     """The linear probe; `bias=False` and `weight_decay=…` as in the paper's variants."""
-    return ClassifierSpec(text, "linear", _rival(config) | changes)
+    return ClassifierSpec(text, "linear", _baseline(config) | changes)
 
 
 def mlp(config: Schedule, text: str = "mlp", **changes: Any) -> ClassifierSpec:
     """The MLP with one hidden layer of 128 units."""
-    return ClassifierSpec(text, "mlp", _rival(config) | {"hidden": 128} | changes)
+    return ClassifierSpec(text, "mlp", _baseline(config) | {"hidden": 128} | changes)
 
 
-def _rival(config: Schedule) -> dict[str, Any]:
-    return {"learning_rate": config.rival_rate, "label_smoothing": config.label_smoothing}
+def _baseline(config: Schedule) -> dict[str, Any]:
+    return {"learning_rate": config.baseline_rate, "label_smoothing": config.label_smoothing}

@@ -14,8 +14,8 @@ from torch.nn.functional import cross_entropy
 from dkvb import KeyValueBottleneck
 from dkvb._support.hashing import epoch_order
 from dkvb.benchmark import streams
-from dkvb.benchmark.paper._tables import grouped, metric, order_of
-from dkvb.benchmark.plots import draw_bars
+from dkvb.benchmark.paper.tables import get_order, group_by, metric
+from dkvb.benchmark.plots import plot_bars
 from dkvb.benchmark.records import RunRecord
 
 
@@ -32,14 +32,14 @@ def descend(
     label_smoothing: float = 0.1,
     penalty: Callable[[], Tensor] | None = None,
 ) -> None:
-    """Train on rows (n, m), or on codes (n, C) of integers, stage by stage."""
+    """Train on rows (n, m), or on codes (n, C) of integers, task by task."""
     forward = model if rows.is_floating_point() else model.forward_codes
     labels = torch.from_numpy(y).to(rows.device)
     stream = streams.iid(y, seed) if order == "iid" else streams.class_incremental(y, 2, seed)
     model.train()
     done = 0
-    for stage in stream:
-        own = torch.from_numpy(stage.rows).to(rows.device)
+    for task in stream:
+        own = torch.from_numpy(task.indices).to(rows.device)
         for _ in range(epochs):
             for batch in own[epoch_order(len(own), seed, done, own.device)].split(batch_size):
                 loss = cross_entropy(
@@ -60,17 +60,17 @@ def accuracy(model: KeyValueBottleneck, X: Any, y: Any) -> float:
     return float(np.mean(predicted.cpu().numpy() == y))
 
 
-def table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
+def make_table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
     """A row a variant: final accuracy class-incremental and iid."""
     return {
         name: {
             order: metric(same, "final_accuracy", 100)
-            for order, same in grouped(own, order_of).items()
+            for order, same in group_by(own, get_order).items()
         }
-        for name, own in grouped(records, lambda r: r.classifier).items()
+        for name, own in group_by(records, lambda r: r.classifier).items()
     }
 
 
-def draw(records: Sequence[RunRecord], path: Path, title: str) -> Path:
+def plot(records: Sequence[RunRecord], path: Path, title: str) -> Path:
     """The same as bars."""
-    return draw_bars(table(records), path, title, "final accuracy (%)")
+    return plot_bars(make_table(records), path, title, "final accuracy (%)")

@@ -6,22 +6,22 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from dkvb.benchmark.paper._tables import final, finals, grouped, only, order_of
-from dkvb.benchmark.plots import Series, draw_series
+from dkvb.benchmark.paper.tables import final, final_accuracies, get_order, group_by, only
+from dkvb.benchmark.plots import Series, plot_series
 from dkvb.benchmark.records import RunRecord
 
 
-def table(
+def make_table(
     records: Sequence[RunRecord], value_of: Callable[[RunRecord], Any]
 ) -> dict[str, dict[str, Any]]:
     """A row a value: final accuracy class-incremental and iid, in percent."""
     return {
-        str(value): {order: final(same) for order, same in grouped(own, order_of).items()}
-        for value, own in sorted(grouped(records, value_of).items())
+        str(value): {order: final(same) for order, same in group_by(own, get_order).items()}
+        for value, own in sorted(group_by(records, value_of).items())
     }
 
 
-def draw(
+def plot(
     records: Sequence[RunRecord],
     path: Path,
     title: str,
@@ -32,10 +32,10 @@ def draw(
 ) -> Path:
     """Final accuracy over the values, a line an order with a band over seeds."""
     series = []
-    for order in grouped(records, order_of):
+    for order in group_by(records, get_order):
         by = {
-            value: finals(own)
-            for value, own in sorted(grouped(only(records, order=order), value_of).items())
+            value: final_accuracies(own)
+            for value, own in sorted(group_by(only(records, order=order), value_of).items())
         }
         series.append(Series.of(order, by, dashed=order == "iid"))
-    return draw_series(series, path, title, label, "final accuracy (%)", log=log)
+    return plot_series(series, path, title, label, "final accuracy (%)", log=log)

@@ -1,7 +1,7 @@
 """The toy's figure, drawn from records alone.
 
-Of the first seed, `record.extra["drawing"]` holds `regions`, after each stage the class of each
-cell, + 8 where nothing was learned, and `pruned_regions` (see `packed`); the `points` of each stage
+Of the first seed, `record.extra["drawing"]` holds `regions`, after each task the class of each
+cell, + 8 where nothing was learned, and `pruned_regions` (see `pack`); the `points` of each task
 [[x, y, class], …]; and `keys` and `pruned_keys` [[x, y], …], none where keys live in projected
 spaces.
 """
@@ -22,17 +22,17 @@ from dkvb.benchmark.records import RunRecord
 Array = npt.NDArray[Any]
 
 
-def packed(regions: npt.ArrayLike) -> str:
+def pack(regions: npt.ArrayLike) -> str:
     """A square of classes (g, g) as a short string.
 
-    >>> unpacked(packed([[0, 1], [2, 7]]))
+    >>> unpack(pack([[0, 1], [2, 7]]))
     array([[0, 1],
            [2, 7]], dtype=uint8)
     """
     return b64encode(zlib.compress(np.asarray(regions, dtype=np.uint8).tobytes(), 9)).decode()
 
 
-def unpacked(text: str) -> npt.NDArray[np.uint8]:
+def unpack(text: str) -> npt.NDArray[np.uint8]:
     """The square of classes (g, g) back from its string."""
     flat = np.frombuffer(zlib.decompress(b64decode(text)), dtype=np.uint8)
     side = int(len(flat) ** 0.5)
@@ -57,11 +57,11 @@ _PANEL, _GAP = 200 / _DPI, 0.07
 _LEFT, _TOP, _EDGE = 1.26, 0.3, 0.04
 
 
-def draw(records: Iterable[RunRecord], path: str | Path) -> Path:
-    """Draw the figure: a row a model; a column after each stage, and one after pruning.
+def plot(records: Iterable[RunRecord], path: str | Path) -> Path:
+    """Draw the figure: a row a model; a column after each task, and one after pruning.
 
     A panel's colours are the classes that the model predicts there, its number the share of right
-    answers on test points of all stages so far. Dots are training points: large in the stage
+    answers on test points of all tasks so far. Dots are training points: large in the task
     being learned, small in those before it, which the model sees no more.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -70,8 +70,8 @@ def draw(records: Iterable[RunRecord], path: str | Path) -> Path:
     drawn = [record for record in records if "drawing" in record.extra]
     if not drawn:
         raise ValueError("records: expected at least one with a drawing; got none")
-    n_stages = len(drawn[0].stages)
-    width = _LEFT + _across(n_stages + 1) + _EDGE
+    n_tasks = len(drawn[0].tasks)
+    width = _LEFT + _across(n_tasks + 1) + _EDGE
     height = _TOP + _across(len(drawn)) + _EDGE
     # No pyplot: it keeps global state, and would look for a display.
     figure = Figure(figsize=(width, height), dpi=_DPI)
@@ -86,18 +86,18 @@ def draw(records: Iterable[RunRecord], path: str | Path) -> Path:
         middle = (height - _TOP - row * (_PANEL + _GAP) - _PANEL / 2) / height
         label = _ROWS.get(record.classifier, record.classifier)
         figure.text(0.08 / width, middle, label, va="center", fontsize=9.5, color=_INK)
-        for stage in range(n_stages):
-            axes = panel_at(row, stage)
-            _panel(axes, record, stage)
+        for task in range(n_tasks):
+            axes = panel_at(row, task)
+            _panel(axes, record, task)
             if row == 0:
-                axes.set_title(f"after stage {stage + 1}", fontsize=10, color=_INK, pad=5)
+                axes.set_title(f"after task {task + 1}", fontsize=10, color=_INK, pad=5)
         if record.classifier.startswith("bottleneck"):
-            axes = panel_at(row, n_stages)
-            _panel(axes, record, n_stages - 1, pruned=True)
+            axes = panel_at(row, n_tasks)
+            _panel(axes, record, n_tasks - 1, pruned=True)
             axes.set_title(pruned_title, fontsize=10, color=_INK, pad=5)
             pruned_title = ""
         elif row == 0:  # nothing to prune: room to explain
-            _legend(panel_at(row, n_stages))
+            _legend(panel_at(row, n_tasks))
     canvas.draw()
     _save(np.asarray(canvas.buffer_rgba()), Path(path))
     return Path(path)
@@ -107,15 +107,15 @@ def _across(panels: int) -> float:
     return panels * _PANEL + (panels - 1) * _GAP
 
 
-def _panel(axes: Any, record: RunRecord, stage: int, *, pruned: bool = False) -> None:
+def _panel(axes: Any, record: RunRecord, task: int, *, pruned: bool = False) -> None:
     drawing = record.extra["drawing"]
-    cells = unpacked(drawing["pruned_regions"] if pruned else drawing["regions"][stage])  # (g, g)
+    cells = unpack(drawing["pruned_regions"] if pruned else drawing["regions"][task])  # (g, g)
     axes.imshow(_palette()[cells], origin="lower", extent=(0, 1, 0, 1), interpolation="nearest")
     keys = np.array(drawing["pruned_keys" if pruned else "keys"]).reshape(-1, 2)
     axes.plot(*keys.T, ".", color="black", markersize=1.7, markeredgewidth=0, alpha=0.7)
-    for number, points in enumerate(drawing["points"][: stage + 1]):
+    for number, points in enumerate(drawing["points"][: task + 1]):
         x, y, classes = np.array(points).T
-        now = number == stage and not pruned
+        now = number == task and not pruned
         axes.scatter(
             x,
             y,
@@ -124,8 +124,8 @@ def _panel(axes: Any, record: RunRecord, stage: int, *, pruned: bool = False) ->
             linewidths=0.35 if now else 0,
             edgecolors="white",
         )
-    shown = record.extra["pruned_accuracy"] if pruned else record.accuracy_matrix[stage]
-    accuracy = np.array(shown[: stage + 1], dtype=np.float64)
+    shown = record.extra["pruned_accuracy"] if pruned else record.accuracy_matrix[task]
+    accuracy = np.array(shown[: task + 1], dtype=np.float64)
     _number(axes, 0.965, 0.04, f"{100 * np.mean(accuracy):.0f} %", ha="right")
     axes.set(xlim=(0, 1), ylim=(0, 1), xticks=[], yticks=[])
     for spine in axes.spines.values():
@@ -138,7 +138,7 @@ def _legend(axes: Any) -> None:
         ("s", 8.0, palette[0], "predicted class"),
         ("s", 8.0, palette[len(_LIGHT)], "a guess: no pair\nlearned here"),
         ("o", 3.6, _STRONG[0], "training point"),
-        ("o", 1.8, _STRONG[0], "of an earlier stage"),
+        ("o", 1.8, _STRONG[0], "of an earlier task"),
         (".", 3.0, "black", "key, in (c)"),
     )
     y = 0.93
@@ -147,7 +147,7 @@ def _legend(axes: Any) -> None:
         axes.text(0.27, y + 0.045, text, va="top", fontsize=8, color=_INK, linespacing=1.1)
         y -= 0.15 if "\n" not in text else 0.24
     _number(axes, 0.14, y - 0.05, "92 %", ha="center")
-    axes.text(0.27, y + 0.045, "right, of all\nstages so far", va="top", fontsize=8, color=_INK)
+    axes.text(0.27, y + 0.045, "right, of all\ntasks so far", va="top", fontsize=8, color=_INK)
     axes.set(xlim=(0, 1), ylim=(0, 1))
     axes.set_axis_off()
 

@@ -1,4 +1,4 @@
-"""Figure 3 of the paper: CIFAR-10 in five stages of two classes.
+"""Figure 3 of the paper: CIFAR-10 in five tasks of two classes.
 
     dkvb reproduce cifar10 --data DIR --encoder resnet50 --seeds 1,2,3,4,5 --out OUT
 
@@ -14,19 +14,20 @@ from pathlib import Path
 from typing import Any
 
 from dkvb.benchmark.grid import ORDERS, ClassifierSpec
+from dkvb.benchmark.jobs import Job
 from dkvb.benchmark.paper import _models
-from dkvb.benchmark.paper._experiment import Setup
-from dkvb.benchmark.paper._tables import encoder_of, final, grouped, metric, order_of
+from dkvb.benchmark.paper.experiment import Setup
+from dkvb.benchmark.paper.tables import final, get_encoder, get_order, group_by, metric
 from dkvb.benchmark.paper.targets import beside
-from dkvb.benchmark.plots import accuracy_curves
-from dkvb.benchmark.records import Job, RunRecord
+from dkvb.benchmark.plots import plot_accuracy
+from dkvb.benchmark.records import RunRecord
 
 TITLE = "CIFAR-10, two classes at a time (Figure 3)"
 
 
 @dataclass(frozen=True)
 class Config(_models.Schedule):
-    """The base model, and how its rival SDMLP is run."""
+    """The base model, and how its baseline SDMLP is run."""
 
     evaluate_every: int | None = 200
     sdmlp_neurons: tuple[int, ...] = (1000,)
@@ -37,16 +38,16 @@ PAPER = Config()
 QUICK = Config(**_models.SMALL, evaluate_every=10, sdmlp_neurons=(500,), sdmlp_epochs=10)
 
 
-def jobs(setup: Setup) -> list[Job]:
+def make_jobs(setup: Setup) -> list[Job]:
     """The bottleneck and the linear probe both ways, the others class-incremental."""
-    config, data = setup.config, setup.data()
+    config, data = setup.config, setup.load_data()
     both = [*_models.with_both_keys(config), _models.linear(config)]
     others = [
         _models.linear(config, "linear:bias=false", bias=False),
         _models.mlp(config),
         *(_sdmlp(config, neurons) for neurons in config.sdmlp_neurons),
     ]
-    return setup.stream_jobs(data, both, ORDERS) + setup.stream_jobs(data, others)
+    return setup.make_stream_jobs(data, both, ORDERS) + setup.make_stream_jobs(data, others)
 
 
 def _sdmlp(config: Config, neurons: int) -> ClassifierSpec:
@@ -54,15 +55,15 @@ def _sdmlp(config: Config, neurons: int) -> ClassifierSpec:
     return ClassifierSpec(f"sdmlp:n_neurons={neurons}", "sdmlp", settings)
 
 
-def table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
+def make_table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
     """Final accuracy and forgetting of each model, the paper's beside ours."""
     return stream_table("cifar10", records)
 
 
 def stream_table(experiment: str, records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
     """A row a classifier and order."""
-    encoder, rows = encoder_of(records), {}
-    for (name, order), own in grouped(records, lambda r: (r.classifier, order_of(r))).items():
+    encoder, rows = get_encoder(records), {}
+    for (name, order), own in group_by(records, lambda r: (r.classifier, get_order(r))).items():
         ours = final(own)
         row = name.split(":")[0] if order == "class-incremental" else f"{name} (iid)"
         rows[f"{name} ({order})"] = {
@@ -74,6 +75,6 @@ def stream_table(experiment: str, records: Sequence[RunRecord]) -> dict[str, dic
     return rows
 
 
-def draw(records: Sequence[RunRecord], path: Path, title: str) -> Path:
+def plot(records: Sequence[RunRecord], path: Path, title: str) -> Path:
     """Accuracy over the stream, of our own way of expiring keys alone: the lines lie together."""
-    return accuracy_curves([r for r in records if "key_method=" not in r.classifier], path, title)
+    return plot_accuracy([r for r in records if "key_method=" not in r.classifier], path, title)

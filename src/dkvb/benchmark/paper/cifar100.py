@@ -1,8 +1,8 @@
-"""Appendix D.4 of the paper: CIFAR-100 in fifty stages of two classes, keys from CIFAR-10.
+"""Appendix D.4 of the paper: CIFAR-100 in fifty tasks of two classes, keys from CIFAR-10.
 
     dkvb reproduce cifar100 --data DIR --encoder resnet50 --seeds 1,2,3,4,5 --out OUT
 
-The paper's final accuracies: ResNet50 54.7, CLIP 64; SDMLP 43. 500 epochs a stage.
+The paper's final accuracies: ResNet50 54.7, CLIP 64; SDMLP 43. 500 epochs per task.
 """
 
 from __future__ import annotations
@@ -12,26 +12,27 @@ from pathlib import Path
 from typing import Any
 
 from dkvb.benchmark.grid import ORDERS
+from dkvb.benchmark.jobs import Job
 from dkvb.benchmark.paper import _models, cifar10
-from dkvb.benchmark.paper._experiment import Setup
-from dkvb.benchmark.records import Job, RunRecord
+from dkvb.benchmark.paper.experiment import Setup
+from dkvb.benchmark.records import RunRecord
 
 TITLE = "CIFAR-100, two classes at a time (appendix D.4)"
 PAPER = _models.Schedule(epochs=500)
 QUICK = _models.Schedule(**_models.SMALL)
 
 
-def jobs(setup: Setup) -> list[Job]:
+def make_jobs(setup: Setup) -> list[Job]:
     """The bottleneck, class-incremental and iid."""
-    data = setup.data("cifar100", keys="cifar10")
-    return setup.stream_jobs(data, _models.with_both_keys(setup.config), ORDERS)
+    data = setup.load_data("cifar100", keys="cifar10")
+    return setup.make_stream_jobs(data, _models.with_both_keys(setup.config), ORDERS)
 
 
-def table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
+def make_table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
     """Final accuracy, the paper's beside ours."""
     return cifar10.stream_table("cifar100", records)
 
 
-def draw(records: Sequence[RunRecord], path: Path, title: str) -> Path:
+def plot(records: Sequence[RunRecord], path: Path, title: str) -> Path:
     """Accuracy over the stream."""
-    return cifar10.draw(records, path, title)
+    return cifar10.plot(records, path, title)

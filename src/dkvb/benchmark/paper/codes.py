@@ -19,16 +19,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from dkvb.benchmark.analysis.flat_map import flat_map
+from dkvb.benchmark.analysis.plane import project_to_plane
 from dkvb.benchmark.analysis.usage import classes_sharing, histogram, selections
-from dkvb.benchmark.grid import Placed
+from dkvb.benchmark.grid import DeviceData
+from dkvb.benchmark.jobs import Job
 from dkvb.benchmark.paper import _models
-from dkvb.benchmark.paper._experiment import Measured, Setup, measured_job
-from dkvb.benchmark.paper._learned import shared_keys
-from dkvb.benchmark.paper._tables import encoder_of, grouped, metric
+from dkvb.benchmark.paper._learned import fit_shared_keys
+from dkvb.benchmark.paper.experiment import Measurement, Setup, make_measurement_job
+from dkvb.benchmark.paper.tables import get_encoder, group_by, metric
 from dkvb.benchmark.paper.targets import beside
-from dkvb.benchmark.plots import panels, save
-from dkvb.benchmark.records import Job, RunRecord
+from dkvb.benchmark.plots import make_axes, save
+from dkvb.benchmark.records import RunRecord
 from dkvb.bottleneck import Keys
 
 TITLE = "Keys: where they lie, and how often each is used (appendix E.3)"
@@ -48,11 +49,11 @@ PAPER = Config()
 QUICK = Config(**_models.SMALL, points=500)
 
 
-def jobs(setup: Setup) -> list[Job]:
+def make_jobs(setup: Setup) -> list[Job]:
     """Keys of each seed and method."""
-    data = Placed(setup.data(), setup.device)
+    data = DeviceData(setup.load_data(), setup.device)
     return [
-        measured_job(
+        make_measurement_job(
             setup,
             data,
             method,
@@ -75,9 +76,9 @@ def _points(setup: Setup, seed: int, method: str) -> int:
     return int(setup.config.points) if (seed, method) == first else 0
 
 
-def _measure(setup: Setup, data: Placed, seed: int, method: str) -> Measured:
-    keys = shared_keys(setup, data, seed, key_method=method)
-    (x, y), (x_test, y_test) = data.rows_for(_models.bottleneck(setup.config))
+def _measure(setup: Setup, data: DeviceData, seed: int, method: str) -> Measurement:
+    keys = fit_shared_keys(setup, data, seed, key_method=method)
+    (x, y), (x_test, y_test) = data.inputs_for(_models.bottleneck(setup.config))
     n_classes = int(y.max()) + 1
     codes = keys.snap(x).nearest
     rows = selections(codes, keys.n_pairs)  # (C, K) distinct rows of each pair
@@ -105,7 +106,7 @@ def _measure(setup: Setup, data: Placed, seed: int, method: str) -> Measured:
     points = _points(setup, seed, method)
     if points:
         extra["map"] = _maps(keys, data.on_device(data.keys), x_test, y_test, points)
-    return Measured(metrics, extra)
+    return Measurement(metrics, extra)
 
 
 def _maps(keys: Keys, key_rows: Any, rows: Any, y: Any, points: int) -> dict[str, Any]:
@@ -115,20 +116,20 @@ def _maps(keys: Keys, key_rows: Any, rows: Any, y: Any, points: int) -> dict[str
     for name, x in (("key data", key_rows), ("target", rows)):
         chosen = np.linspace(0, len(x) - 1, min(len(x), points)).astype(np.int64)
         heads = keys.heads(x[chosen])[:, 0].cpu().numpy()  # (n, d)
-        placed, method = flat_map(np.concatenate([heads, own]))
+        coordinates, method = project_to_plane(np.concatenate([heads, own]))
         maps[name] = {
             "method": method,
-            "heads": np.round(placed[: len(heads)], 2).tolist(),
-            "keys": np.round(placed[len(heads) :], 2).tolist(),
+            "heads": np.round(coordinates[: len(heads)], 2).tolist(),
+            "keys": np.round(coordinates[len(heads) :], 2).tolist(),
             "classes": y[chosen].tolist() if name == "target" else [],
         }
     return maps
 
 
-def table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
+def make_table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
     """A row a way of expiring keys."""
-    encoder, rows = encoder_of(records), {}
-    for method, own in grouped(records, lambda r: r.classifier).items():
+    encoder, rows = get_encoder(records), {}
+    for method, own in group_by(records, lambda r: r.classifier).items():
         ours = metric(own, "never_used", 100)
         rows[method] = {
             "never used (%)": ours,
@@ -142,15 +143,15 @@ def table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
     return rows
 
 
-def draw(records: Sequence[RunRecord], path: Path, title: str) -> Path:
+def plot(records: Sequence[RunRecord], path: Path, title: str) -> Path:
     """The two maps, and how often pairs are fetched."""
     mapped = [record for record in records if "map" in record.extra]
-    figure, axes = panels(4 if mapped else 2, width=17 if mapped else 9, height=4.3)
+    figure, axes = make_axes(4 if mapped else 2, width=17 if mapped else 9, height=4.3)
     for ax, (name, drawn) in zip(
         axes, mapped[0].extra["map"].items() if mapped else (), strict=False
     ):
         _draw_map(ax, name, drawn)
-    for number, (method, same) in enumerate(grouped(records, lambda r: r.classifier).items()):
+    for number, (method, same) in enumerate(group_by(records, lambda r: r.classifier).items()):
         extra, shift = same[0].extra, 0.4 * number
         for ax, counts in ((axes[-2], extra["fetched"]), (axes[-1], extra["classes_sharing"])):
             shares = 100 * np.array(counts) / sum(counts)
@@ -164,10 +165,10 @@ def draw(records: Sequence[RunRecord], path: Path, title: str) -> Path:
     return save(figure, path)
 
 
-def draw_maps(records: Sequence[RunRecord], path: Path, title: str) -> Path:
+def plot_maps(records: Sequence[RunRecord], path: Path, title: str) -> Path:
     """The two maps alone, larger."""
     maps = next(record.extra["map"] for record in records if "map" in record.extra)
-    figure, axes = panels(len(maps), width=11, height=5)
+    figure, axes = make_axes(len(maps), width=11, height=5)
     for ax, (name, drawn) in zip(axes, maps.items(), strict=True):
         _draw_map(ax, name, drawn, size=9)
     figure.suptitle(title)

@@ -19,11 +19,12 @@ from typing import Any
 import torch
 
 from dkvb import Keys, KeyValueBottleneck
-from dkvb.benchmark.grid import ORDERS, Placed
+from dkvb.benchmark.grid import ORDERS, DeviceData
+from dkvb.benchmark.jobs import Job
 from dkvb.benchmark.paper import _models, _network
-from dkvb.benchmark.paper._experiment import Measured, Setup, measured_job
-from dkvb.benchmark.paper._learned import shared_keys
-from dkvb.benchmark.records import Job, RunRecord
+from dkvb.benchmark.paper._learned import fit_shared_keys
+from dkvb.benchmark.paper.experiment import Measurement, Setup, make_measurement_job
+from dkvb.benchmark.records import RunRecord
 
 TITLE = "Parametric decoders (section 6)"
 MODES = ("free", "regularised", "fixed")
@@ -48,13 +49,13 @@ QUICK = Config(**_models.SMALL | {"n_codebooks": 32, "n_pairs": 128, "epochs": 1
 _SHRINKS = {"mean": None, "linear": 3.0, "mlp": 18.0}
 
 
-def jobs(setup: Setup) -> list[Job]:
+def make_jobs(setup: Setup) -> list[Job]:
     """Every decoder and mode, both orders, each seed."""
-    config, data = setup.config, Placed(setup.data(), setup.device)
+    config, data = setup.config, DeviceData(setup.load_data(), setup.device)
     variants = [("mean", ""), *((name, mode) for name in ("linear", "mlp") for mode in MODES)]
     settings = {k: v for k, v in vars(config).items() if k != "evaluate_every"}
     return [
-        measured_job(
+        make_measurement_job(
             setup,
             data,
             f"{decoder}, {mode}" if mode else decoder,
@@ -75,11 +76,11 @@ def jobs(setup: Setup) -> list[Job]:
 
 
 def _measure(
-    setup: Setup, data: Placed, decoder: str, mode: str, order: str, seed: int
-) -> Measured:
+    setup: Setup, data: DeviceData, decoder: str, mode: str, order: str, seed: int
+) -> Measurement:
     config = setup.config
-    keys = shared_keys(setup, data, seed)
-    (_, y), (x_test, y_test) = data.rows_for(_models.bottleneck(config))
+    keys = fit_shared_keys(setup, data, seed)
+    (_, y), (x_test, y_test) = data.inputs_for(_models.bottleneck(config))
     model = KeyValueBottleneck(
         keys, int(y.max()) + 1, decoder=decoder, train_decoder=mode != "fixed", seed=seed
     )
@@ -105,20 +106,20 @@ def _measure(
         label_smoothing=config.label_smoothing,
         penalty=pull if mode == "regularised" else None,
     )
-    return Measured({"final_accuracy": _network.accuracy(model, x_test, y_test)})
+    return Measurement({"final_accuracy": _network.accuracy(model, x_test, y_test)})
 
 
 @lru_cache(maxsize=1)  # the variants of a seed follow each other
-def _codes(keys: Keys, data: Placed) -> torch.Tensor:
+def _codes(keys: Keys, data: DeviceData) -> torch.Tensor:
     """What the train rows snap to (n, C)."""
     return keys.snap(data.on_device(data.train[0])).nearest.long()
 
 
-def table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
+def make_table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
     """Final accuracy of each decoder, both ways."""
-    return _network.table(records)
+    return _network.make_table(records)
 
 
-def draw(records: Sequence[RunRecord], path: Path, title: str) -> Path:
+def plot(records: Sequence[RunRecord], path: Path, title: str) -> Path:
     """The same as bars."""
-    return _network.draw(records, path, title)
+    return _network.plot(records, path, title)

@@ -1,8 +1,8 @@
-"""Appendix D.1 of the paper: how many classes a stage has.
+"""Appendix D.1 of the paper: how many classes per task has.
 
     dkvb reproduce granularity --data DIR --seeds 1,2,3,4,5 --out OUT
 
-Ten stages of one class, five of two, two of five. The paper: the same accuracy at the end.
+Ten tasks of one class, five of two, two of five. The paper: the same accuracy at the end.
 """
 
 from __future__ import annotations
@@ -12,52 +12,53 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dkvb.benchmark.jobs import Job
 from dkvb.benchmark.paper import _models
-from dkvb.benchmark.paper._experiment import Setup
-from dkvb.benchmark.paper._tables import final, grouped, metric
-from dkvb.benchmark.plots import accuracy_curves
-from dkvb.benchmark.records import Job, RunRecord
+from dkvb.benchmark.paper.experiment import Setup
+from dkvb.benchmark.paper.tables import final, group_by, metric
+from dkvb.benchmark.plots import plot_accuracy
+from dkvb.benchmark.records import RunRecord
 
-TITLE = "Classes a stage (appendix D.1)"
+TITLE = "Classes per task (appendix D.1)"
 
 
 @dataclass(frozen=True)
 class Config(_models.Schedule):
     """The base model, and how many classes come at a time."""
 
-    classes_per_stage: tuple[int, ...] = (1, 2, 5)
+    classes_per_task: tuple[int, ...] = (1, 2, 5)
 
 
 PAPER = Config()
 QUICK = Config(**_models.SMALL)
 
 
-def jobs(setup: Setup) -> list[Job]:
-    """The base model on streams of different stages, and iid."""
-    data, spec = setup.data(), _models.bottleneck(setup.config)
+def make_jobs(setup: Setup) -> list[Job]:
+    """The base model on streams of different tasks, and iid."""
+    data, spec = setup.load_data(), _models.bottleneck(setup.config)
     streams = [
         job
-        for size in setup.config.classes_per_stage
-        for job in setup.stream_jobs(data, [spec], classes_per_stage=size)
+        for size in setup.config.classes_per_task
+        for job in setup.make_stream_jobs(data, [spec], classes_per_task=size)
     ]
-    return streams + setup.stream_jobs(data, [spec], ["iid"])
+    return streams + setup.make_stream_jobs(data, [spec], ["iid"])
 
 
-def stages(record: RunRecord) -> str:
-    """Such as `5 stages of 2`."""
-    if len(record.stages) == 1:
+def tasks(record: RunRecord) -> str:
+    """Such as `5 tasks of 2`."""
+    if len(record.tasks) == 1:
         return "iid"
-    return f"{len(record.stages)} stages of {len(record.stages[0])}"
+    return f"{len(record.tasks)} tasks of {len(record.tasks[0])}"
 
 
-def table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
+def make_table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
     """Final accuracy for each stream."""
     return {
         name: {"final accuracy": final(own), "forgetting": metric(own, "forgetting", 100)}
-        for name, own in grouped(records, stages).items()
+        for name, own in group_by(records, tasks).items()
     }
 
 
-def draw(records: Sequence[RunRecord], path: Path, title: str) -> Path:
+def plot(records: Sequence[RunRecord], path: Path, title: str) -> Path:
     """Accuracy over the streams."""
-    return accuracy_curves(records, path, title)
+    return plot_accuracy(records, path, title)

@@ -1,4 +1,4 @@
-"""Appendix D.4 of the paper: ImageNet in 500 stages of two classes, keys from CIFAR-100.
+"""Appendix D.4 of the paper: ImageNet in 500 tasks of two classes, keys from CIFAR-100.
 
     dkvb reproduce imagenet --data DIR --encoder clip --seeds 1 --device cuda --out OUT
     torchrun --nproc-per-node 2 -m dkvb reproduce imagenet --set 'rules=["counts"]' ...
@@ -8,7 +8,7 @@ memory maps, so that 1.28 million rows need not fit into memory. Where the files
 synthetic stand-in of the same shape is written beside them once (1.3 GB), and every row of the
 table says so: it shows time and memory, and its accuracies mean nothing.
 
-The paper does not say how many epochs a stage took here. At its learning rate values grow in
+The paper does not say how many epochs per task took here. At its learning rate values grow in
 proportion to epochs, and predictions hardly depend on them.
 """
 
@@ -21,12 +21,13 @@ from pathlib import Path
 from typing import Any
 
 from dkvb.benchmark.grid import ORDERS, Data
+from dkvb.benchmark.jobs import Job
 from dkvb.benchmark.paper import _models, cifar10
-from dkvb.benchmark.paper._experiment import Setup
-from dkvb.benchmark.paper._source import Prepared
 from dkvb.benchmark.paper._synthetic import Mixture
-from dkvb.benchmark.plots import accuracy_curves
-from dkvb.benchmark.records import Job, RunRecord
+from dkvb.benchmark.paper.experiment import Setup
+from dkvb.benchmark.paper.source import Prepared
+from dkvb.benchmark.plots import plot_accuracy
+from dkvb.benchmark.records import RunRecord
 
 TITLE = "ImageNet, two classes at a time (appendix D.4)"
 
@@ -55,17 +56,17 @@ QUICK = ImageNet(
 )
 
 
-def jobs(setup: Setup) -> list[Job]:
+def make_jobs(setup: Setup) -> list[Job]:
     """The bottleneck with each rule, class-incremental and iid, tested at the end."""
     source = setup.source
     real = all(source.has(name, "train") for name in ("imagenet", "cifar100"))
-    data = setup.data("imagenet", keys="cifar100") if real else stand_in(setup)
+    data = setup.load_data("imagenet", keys="cifar100") if real else stand_in(setup)
     label = "bottleneck" if real else "bottleneck, synthetic"
     specs = [
         _models.bottleneck(setup.config, f"{label}" + f", {rule}" * (rule != "sgd"), rule)
         for rule in setup.config.rules
     ]
-    return setup.stream_jobs(data, specs, ORDERS, at_end=True)
+    return setup.make_stream_jobs(data, specs, ORDERS, final_only=True)
 
 
 def stand_in(setup: Setup) -> Data:
@@ -92,11 +93,11 @@ def stand_in(setup: Setup) -> Data:
     return Data((x, train.labels()), (x_test, test.labels()), x_keys, names)
 
 
-def table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
+def make_table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
     """Final accuracy, the paper's beside ours where the data are real."""
     return cifar10.stream_table("imagenet", records)
 
 
-def draw(records: Sequence[RunRecord], path: Path, title: str) -> Path:
+def plot(records: Sequence[RunRecord], path: Path, title: str) -> Path:
     """Accuracy at the end."""
-    return accuracy_curves(records, path, title)
+    return plot_accuracy(records, path, title)

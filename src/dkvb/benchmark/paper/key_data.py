@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from dkvb.benchmark.grid import ORDERS
+from dkvb.benchmark.jobs import Job
 from dkvb.benchmark.paper import _models, _sweep
-from dkvb.benchmark.paper._experiment import Setup
-from dkvb.benchmark.paper._tables import finals, grouped, order_of
-from dkvb.benchmark.plots import draw_bars
-from dkvb.benchmark.records import Job, RunRecord, spread
+from dkvb.benchmark.paper.experiment import Setup
+from dkvb.benchmark.paper.tables import final_accuracies, get_order, group_by
+from dkvb.benchmark.plots import plot_bars
+from dkvb.benchmark.records import RunRecord, mean_and_std
 
 TITLE = "Data that keys are fitted to (Figure 4d)"
 
@@ -35,7 +36,7 @@ PAPER = Config()
 QUICK = Config(**_models.SMALL)
 
 
-def jobs(setup: Setup) -> list[Job]:
+def make_jobs(setup: Setup) -> list[Job]:
     """The base model with each set of keys, class-incremental and iid."""
     setup.source.require("cifar10", "cifar100")
     spec = _models.bottleneck(setup.config)
@@ -43,7 +44,9 @@ def jobs(setup: Setup) -> list[Job]:
     return [
         job
         for name in here
-        for job in setup.stream_jobs(setup.data("cifar10", keys=name), [spec], setup.config.orders)
+        for job in setup.make_stream_jobs(
+            setup.load_data("cifar10", keys=name), [spec], setup.config.orders
+        )
     ]
 
 
@@ -52,15 +55,18 @@ def key_set(record: RunRecord) -> str:
     return str(record.config["data"]["keys"])
 
 
-def table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
+def make_table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
     """Final accuracy for each set of keys."""
-    return _sweep.table(records, key_set)
+    return _sweep.make_table(records, key_set)
 
 
-def draw(records: Sequence[RunRecord], path: Path, title: str) -> Path:
+def plot(records: Sequence[RunRecord], path: Path, title: str) -> Path:
     """Final accuracy for each set of keys."""
     bars = {
-        name: {order: spread(finals(same)) for order, same in grouped(own, order_of).items()}
-        for name, own in grouped(records, key_set).items()
+        name: {
+            order: mean_and_std(final_accuracies(same))
+            for order, same in group_by(own, get_order).items()
+        }
+        for name, own in group_by(records, key_set).items()
     }
-    return draw_bars(bars, path, title, "final accuracy (%)")
+    return plot_bars(bars, path, title, "final accuracy (%)")

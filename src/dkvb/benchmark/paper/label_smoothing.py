@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dkvb.benchmark.jobs import Job
 from dkvb.benchmark.paper import _models, _sweep
-from dkvb.benchmark.paper._experiment import Setup
-from dkvb.benchmark.paper._tables import setting
-from dkvb.benchmark.records import Job, RunRecord
+from dkvb.benchmark.paper.experiment import Setup
+from dkvb.benchmark.paper.tables import setting
+from dkvb.benchmark.records import RunRecord
 
 TITLE = "Label smoothing (appendix C)"
 
@@ -29,7 +30,7 @@ PAPER = Config()
 QUICK = Config(**_models.SMALL)
 
 
-def jobs(setup: Setup) -> list[Job]:
+def make_jobs(setup: Setup) -> list[Job]:
     """A bottleneck for each value, class-incremental."""
     specs = [
         _models.bottleneck(
@@ -37,15 +38,15 @@ def jobs(setup: Setup) -> list[Job]:
         )
         for value in setup.config.smoothings
     ]
-    return setup.stream_jobs(setup.data(), specs)
+    return setup.make_stream_jobs(setup.load_data(), specs)
 
 
-def table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
+def make_table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
     """Final accuracy for each value."""
-    return _sweep.table(records, setting("label_smoothing"))
+    return _sweep.make_table(records, setting("label_smoothing"))
 
 
-def draw(records: Sequence[RunRecord], path: Path, title: str) -> Path:
+def plot(records: Sequence[RunRecord], path: Path, title: str) -> Path:
     """Final accuracy over the values."""
     value_of = setting("label_smoothing")
-    return _sweep.draw(records, path, title, value_of=value_of, label="label smoothing")
+    return _sweep.plot(records, path, title, value_of=value_of, label="label smoothing")

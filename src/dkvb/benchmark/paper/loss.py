@@ -13,33 +13,34 @@ from pathlib import Path
 from typing import Any
 
 from dkvb.benchmark.grid import ORDERS
+from dkvb.benchmark.jobs import Job
 from dkvb.benchmark.paper import _models, cifar10
-from dkvb.benchmark.paper._experiment import Setup
-from dkvb.benchmark.paper._tables import grouped, metric, order_of
-from dkvb.benchmark.plots import loss_curves
-from dkvb.benchmark.records import Job, RunRecord, spread
+from dkvb.benchmark.paper.experiment import Setup
+from dkvb.benchmark.paper.tables import get_order, group_by, metric
+from dkvb.benchmark.plots import plot_losses
+from dkvb.benchmark.records import RunRecord, mean_and_std
 
 TITLE = "Loss along the stream (Figure 3b)"
 PAPER, QUICK = cifar10.PAPER, cifar10.QUICK
 
 
-def jobs(setup: Setup) -> list[Job]:
+def make_jobs(setup: Setup) -> list[Job]:
     """Bottleneck and linear probe, class-incremental and iid."""
     models = [_models.bottleneck(setup.config), _models.linear(setup.config)]
-    return setup.stream_jobs(setup.data(), models, ORDERS)
+    return setup.make_stream_jobs(setup.load_data(), models, ORDERS)
 
 
-def table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
-    """Losses at the end; the train loss is that of the last stage's rows."""
+def make_table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
+    """Losses at the end; the train loss is that of the last task's rows."""
     return {
         f"{name} ({order})": {
-            "train loss": spread([r.curve[-1].train_loss for r in own]),
+            "train loss": mean_and_std([r.curve[-1].train_loss for r in own]),
             "test loss": metric(own, "test_loss"),
         }
-        for (name, order), own in grouped(records, lambda r: (r.classifier, order_of(r))).items()
+        for (name, order), own in group_by(records, lambda r: (r.classifier, get_order(r))).items()
     }
 
 
-def draw(records: Sequence[RunRecord], path: Path, title: str) -> Path:
+def plot(records: Sequence[RunRecord], path: Path, title: str) -> Path:
     """Both losses over the stream."""
-    return loss_curves(records, path, title)
+    return plot_losses(records, path, title)

@@ -21,14 +21,15 @@ from typing import Any
 
 import torch
 
-from dkvb.benchmark.analysis.robustness import changed, noisy
-from dkvb.benchmark.grid import ClassifierSpec, Placed
+from dkvb.benchmark.analysis.robustness import add_noise, changed_codes
+from dkvb.benchmark.grid import ClassifierSpec, DeviceData
+from dkvb.benchmark.jobs import Job
 from dkvb.benchmark.paper import _models
-from dkvb.benchmark.paper._experiment import Measured, Setup, measured_job
 from dkvb.benchmark.paper._learned import accuracy, learn
-from dkvb.benchmark.paper._tables import grouped
-from dkvb.benchmark.plots import Series, add_series, panels, save
-from dkvb.benchmark.records import Job, RunRecord, spread
+from dkvb.benchmark.paper.experiment import Measurement, Setup, make_measurement_job
+from dkvb.benchmark.paper.tables import group_by
+from dkvb.benchmark.plots import Series, add_series, make_axes, save
+from dkvb.benchmark.records import RunRecord, mean_and_std
 
 TITLE = "Noise (appendix E.1)"
 
@@ -45,9 +46,9 @@ PAPER = Config()
 QUICK = Config(**_models.SMALL)
 
 
-def jobs(setup: Setup) -> list[Job]:
+def make_jobs(setup: Setup) -> list[Job]:
     """Each model and seed, tested with all sizes of noise."""
-    data = Placed(setup.data(), setup.device)
+    data = DeviceData(setup.load_data(), setup.device)
     config = setup.config
     pixels = [a for a in config.alphas if setup.source.has("cifar10", _split(a))]
     models = (
@@ -56,14 +57,14 @@ def jobs(setup: Setup) -> list[Job]:
         (
             _models.linear(
                 config,
-                learning_rate=config.rival_rate * max(1, config.epochs // 20),
+                learning_rate=config.baseline_rate * max(1, config.epochs // 20),
                 epochs=min(20, config.epochs),
             ),
             "iid",
         ),
     )
     return [
-        measured_job(
+        make_measurement_job(
             setup,
             data,
             spec.text,
@@ -88,11 +89,11 @@ def _split(alpha: float) -> str:
 
 
 def _measure(
-    setup: Setup, data: Placed, spec: ClassifierSpec, order: str, seed: int, pixels: list[float]
-) -> Measured:
+    setup: Setup, data: DeviceData, spec: ClassifierSpec, order: str, seed: int, pixels: list[float]
+) -> Measurement:
     model = learn(setup, data, spec, order, seed)
     classifier = model.classifier
-    x, x_test = (torch.as_tensor(rows) for rows, _ in data.rows_for(spec))
+    x, x_test = (torch.as_tensor(rows) for rows, _ in data.inputs_for(spec))
     unit = float(x.std())
     before = classifier.prepare(x_test).nearest if hasattr(classifier, "prepare") else None
 
@@ -101,18 +102,19 @@ def _measure(
             found = accuracy(classifier, rows.cpu().numpy(), model.y_test)
             return {"alpha": alpha, "accuracy": found}
         codes = classifier.prepare(rows)
-        moved = float(changed(before, codes.nearest).double().mean())
+        moved = float(changed_codes(before, codes.nearest).double().mean())
         found = accuracy(classifier, codes, model.y_test)
         return {"alpha": alpha, "accuracy": found, "codes_changed": round(moved, 6)}
 
     embeddings = [
-        point(alpha, noisy(x_test, alpha, unit=unit, seed=seed)) for alpha in setup.config.alphas
+        point(alpha, add_noise(x_test, alpha, unit=unit, seed=seed))
+        for alpha in setup.config.alphas
     ]
     images = [
         point(alpha, torch.from_numpy(setup.source.rows("cifar10", _split(alpha))[0]))
         for alpha in pixels
     ]
-    return Measured(
+    return Measurement(
         {"final_accuracy": embeddings[0]["accuracy"], "unit": unit},
         {"embeddings": embeddings, "pixels": images},
     )
@@ -126,25 +128,25 @@ def _by_alpha(records: Sequence[RunRecord], where: str) -> dict[float, list[floa
     return by
 
 
-def table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
+def make_table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
     """Accuracy at each size of noise."""
     rows = {}
-    for name, own in grouped(records, lambda r: r.classifier).items():
+    for name, own in group_by(records, lambda r: r.classifier).items():
         for where in ("embeddings", "pixels"):
             by = _by_alpha(own, where)
             if by:
-                rows[f"{name}, {where}"] = {f"α {a:g}": spread(v) for a, v in by.items()}
+                rows[f"{name}, {where}"] = {f"α {a:g}": mean_and_std(v) for a, v in by.items()}
     return rows
 
 
-def draw(records: Sequence[RunRecord], path: Path, title: str) -> Path:
+def plot(records: Sequence[RunRecord], path: Path, title: str) -> Path:
     """Accuracy over the size of noise, on pixels and on embeddings."""
     shown = [w for w in ("pixels", "embeddings") if any(r.extra[w] for r in records)]
-    figure, axes = panels(len(shown), width=5.5 * len(shown) + 2)
+    figure, axes = make_axes(len(shown), width=5.5 * len(shown) + 2)
     for ax, where in zip(axes, shown, strict=True):
         lines = [
             Series.of(name, _by_alpha(own, where))
-            for name, own in grouped(records, lambda r: r.classifier).items()
+            for name, own in group_by(records, lambda r: r.classifier).items()
         ]
         add_series(ax, lines, log=True)
         ax.set(title=f"noise on {where}", xlabel="α", ylabel="accuracy (%)", ylim=(0, 100))

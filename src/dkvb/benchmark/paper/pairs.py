@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from dkvb.benchmark.grid import ORDERS
+from dkvb.benchmark.jobs import Job
 from dkvb.benchmark.paper import _models, _sweep
-from dkvb.benchmark.paper._experiment import Setup
-from dkvb.benchmark.paper._tables import setting
-from dkvb.benchmark.records import Job, RunRecord
+from dkvb.benchmark.paper.experiment import Setup
+from dkvb.benchmark.paper.tables import setting
+from dkvb.benchmark.records import RunRecord
 
 TITLE = "Number of key-value pairs (Figure 4b)"
 
@@ -34,22 +35,22 @@ PAPER = Config()
 QUICK = Config(**_models.SMALL, pairs=(16, 64, 256))
 
 
-def jobs(setup: Setup) -> list[Job]:
+def make_jobs(setup: Setup) -> list[Job]:
     """A bottleneck for each value, class-incremental and iid."""
     specs = [
         _models.bottleneck(setup.config, f"bottleneck:n_pairs={value}", n_pairs=value)
         for value in setup.config.pairs
     ]
-    return setup.stream_jobs(setup.data(), specs, setup.config.orders)
+    return setup.make_stream_jobs(setup.load_data(), specs, setup.config.orders)
 
 
-def table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
+def make_table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
     """Final accuracy for each value."""
-    return _sweep.table(records, setting("n_pairs"))
+    return _sweep.make_table(records, setting("n_pairs"))
 
 
-def draw(records: Sequence[RunRecord], path: Path, title: str) -> Path:
+def plot(records: Sequence[RunRecord], path: Path, title: str) -> Path:
     """Final accuracy over the values."""
-    return _sweep.draw(
+    return _sweep.plot(
         records, path, title, value_of=setting("n_pairs"), label="pairs a codebook", log=True
     )

@@ -1,4 +1,4 @@
-"""What the paper says, each statement judged from records alone."""
+"""Statements of the paper, evaluated from records alone."""
 
 from __future__ import annotations
 
@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from dkvb.benchmark.paper._tables import finals, grouped, mean_final, only, setting
+from dkvb.benchmark.paper.tables import (
+    final_accuracies,
+    group_by,
+    mean_final_accuracy,
+    only,
+    setting,
+)
 from dkvb.benchmark.records import RunRecord
 
 Records = Sequence[RunRecord]
@@ -15,7 +21,7 @@ Records = Sequence[RunRecord]
 
 @dataclass(frozen=True)
 class Verdict:
-    """A statement, whether our records agree (✓, ✗ or "not measured"), and what they show."""
+    """A statement, whether the records agree (✓, ✗ or "not measured"), and the evidence."""
 
     statement: str
     experiment: str
@@ -24,21 +30,21 @@ class Verdict:
 
 
 class Statement(NamedTuple):
-    """What the paper says, the experiments that can tell, and how."""
+    """A statement of the paper, the experiments that test it, and how."""
 
     text: str
     experiments: tuple[str, ...]
-    judge: Callable[..., tuple[bool, str] | None]  # records of each experiment → verdict, evidence
+    evaluate: Callable[..., tuple[bool, str] | None]  # records of each experiment → holds, evidence
 
 
-def judge(records: Mapping[str, Records]) -> list[Verdict]:
-    """Every statement of the paper, judged by the records of each experiment by name."""
+def evaluate_statements(records: Mapping[str, Records]) -> list[Verdict]:
+    """Return a verdict on every statement of the paper from records by experiment."""
     verdicts = []
     for statement in STATEMENTS:
-        given = [records.get(name, ()) for name in statement.experiments]
-        found = statement.judge(*given) if all(given) else None
-        mark = "not measured" if found is None else "✓" if found[0] else "✗"
-        evidence = "" if found is None else found[1]
+        inputs = [records.get(name, ()) for name in statement.experiments]
+        result = statement.evaluate(*inputs) if all(inputs) else None
+        mark = "not measured" if result is None else "✓" if result[0] else "✗"
+        evidence = "" if result is None else result[1]
         names = ", ".join(statement.experiments)
         verdicts.append(Verdict(statement.text, names, mark, evidence))
     return verdicts
@@ -61,7 +67,7 @@ def _any_split(records: Records) -> tuple[bool, str] | None:
     differences = [
         abs(one - other)
         for seed in ends[0].keys() & ends[1].keys()
-        for one, other in [finals([ends[0][seed], ends[1][seed]])]
+        for one, other in [final_accuracies([ends[0][seed], ends[1][seed]])]
     ]
     if len(differences) < 2:
         return None
@@ -72,9 +78,9 @@ def _any_split(records: Records) -> tuple[bool, str] | None:
     )
 
 
-def _rivals_forget(records: Records) -> tuple[bool, str] | None:
-    rivals = [r for r in only(records, order="class-incremental") if _is_probe(r)]
-    ends = {name: mean_final(own) for name, own in grouped(rivals, _name).items()}
+def _baselines_forget(records: Records) -> tuple[bool, str] | None:
+    baselines = [r for r in only(records, order="class-incremental") if _is_probe(r)]
+    ends = {name: mean_final_accuracy(own) for name, own in group_by(baselines, _name).items()}
     known = {name: end for name, end in ends.items() if end is not None}
     if not known:
         return None
@@ -120,8 +126,10 @@ def _books_over_pairs(books: Records, pairs: Records) -> tuple[bool, str] | None
 
 
 def _key_data(records: Records) -> tuple[bool, str] | None:
-    groups = grouped(only(records, order="class-incremental"), _key_set)
-    by = {name: mean for name, own in groups.items() if (mean := mean_final(own)) is not None}
+    groups = group_by(only(records, order="class-incremental"), _key_set)
+    by = {
+        name: mean for name, own in groups.items() if (mean := mean_final_accuracy(own)) is not None
+    }
     if len(by) < 2 or "cifar10" not in by:
         return None
     others = [value for name, value in by.items() if name != "cifar10"]
@@ -140,8 +148,12 @@ def _insensitive(name: str, most: float) -> Callable[[Records], tuple[bool, str]
 
 
 def _granularity(records: Records) -> tuple[bool, str] | None:
-    groups = grouped(only(records, order="class-incremental"), lambda r: len(r.stages))
-    by = {f"{n} stages": mean for n, own in groups.items() if (mean := mean_final(own)) is not None}
+    groups = group_by(only(records, order="class-incremental"), lambda r: len(r.tasks))
+    by = {
+        f"{n} tasks": mean
+        for n, own in groups.items()
+        if (mean := mean_final_accuracy(own)) is not None
+    }
     if len(by) < 2:
         return None
     return max(by.values()) - min(by.values()) <= 1, _listed(by)
@@ -156,16 +168,16 @@ def _steady_loss(records: Records) -> tuple[bool, str] | None:
             if not losses:
                 return None
             ends[name, order] = fmean(losses)
-    gap, rival = (
+    gap, baseline = (
         abs(ends[name, "class-incremental"] - ends[name, "iid"])
         for name in ("bottleneck", "linear")
     )
-    text = f"test loss apart by {gap:.3f} (bottleneck) and {rival:.3f} (linear probe)"
-    return gap <= 0.1 and gap < rival, text
+    text = f"test loss apart by {gap:.3f} (bottleneck) and {baseline:.3f} (linear probe)"
+    return gap <= 0.1 and gap < baseline, text
 
 
 def _fly_collapses(records: Records) -> tuple[bool, str] | None:
-    by = {epochs: mean_final(own) for epochs, own in grouped(records, _epochs).items()}
+    by = {epochs: mean_final_accuracy(own) for epochs, own in group_by(records, _epochs).items()}
     known = {epochs: value for epochs, value in sorted(by.items()) if value is not None}
     if len(known) < 2:
         return None
@@ -202,7 +214,7 @@ def _judged_metric(
     records: Records, name: str, fits: Callable[[float], bool], what: str
 ) -> tuple[bool, str] | None:
     by = {}
-    for method, own in grouped(records, _name).items():
+    for method, own in group_by(records, _name).items():
         values = [100 * v for r in own if (v := r.metrics.get(name)) is not None]
         if values:
             by[method] = fmean(values)
@@ -250,12 +262,16 @@ def _epochs(record: RunRecord) -> int:
 
 
 def _mean(records: Records, classifier: str, order: str) -> float | None:
-    return mean_final(only(records, order=order, classifier=classifier))
+    return mean_final_accuracy(only(records, order=order, classifier=classifier))
 
 
 def _sweep(records: Records, name: str, order: str = "class-incremental") -> dict[Any, float]:
-    groups = grouped(only(records, order=order), setting(name))
-    by = {value: mean for value, own in groups.items() if (mean := mean_final(own)) is not None}
+    groups = group_by(only(records, order=order), setting(name))
+    by = {
+        value: mean
+        for value, own in groups.items()
+        if (mean := mean_final_accuracy(own)) is not None
+    }
     return dict(sorted(by.items()))
 
 
@@ -266,7 +282,7 @@ def _listed(by: Mapping[Any, float]) -> str:
 STATEMENTS: tuple[Statement, ...] = (
     Statement("iid and class-incremental end within a point", ("cifar10",), _same_at_the_end),
     Statement("the final accuracy does not depend on the class split", ("cifar10",), _any_split),
-    Statement("linear probe and MLP forget", ("cifar10",), _rivals_forget),
+    Statement("linear probe and MLP forget", ("cifar10",), _baselines_forget),
     Statement("the loss is the same iid and class-incremental", ("loss",), _steady_loss),
     Statement("the best key dimension is 8 to 12", ("key-dim",), _best_key_dim),
     Statement("four times fewer pairs cost little", ("pairs",), _fewer_pairs),
@@ -278,10 +294,10 @@ STATEMENTS: tuple[Statement, ...] = (
     Statement(
         "label smoothing does not matter", ("label-smoothing",), _insensitive("label_smoothing", 1)
     ),
-    Statement("any number of classes a stage ends the same", ("granularity",), _granularity),
+    Statement("any number of classes per task ends the same", ("granularity",), _granularity),
     Statement("the FlyModel collapses over epochs", ("fly",), _fly_collapses),
     Statement(
-        "weight decay does not keep probes from forgetting", ("weight-decay",), _rivals_forget
+        "weight decay does not keep probes from forgetting", ("weight-decay",), _baselines_forget
     ),
     Statement("noise is harmless until α = 0.1", ("noise",), _noise),
     Statement("most pairs are fetched 10,000 to 150,000 times", ("codes",), _fetched),

@@ -19,11 +19,12 @@ import numpy as np
 import torch
 
 from dkvb import KeyValueBottleneck
-from dkvb.benchmark.grid import ORDERS, Placed
+from dkvb.benchmark.grid import ORDERS, DeviceData
+from dkvb.benchmark.jobs import Job
 from dkvb.benchmark.paper import _models, _network
-from dkvb.benchmark.paper._experiment import Measured, Setup, measured_job
-from dkvb.benchmark.paper._learned import shared_keys
-from dkvb.benchmark.records import Job, RunRecord
+from dkvb.benchmark.paper._learned import fit_shared_keys
+from dkvb.benchmark.paper.experiment import Measurement, Setup, make_measurement_job
+from dkvb.benchmark.records import RunRecord
 
 TITLE = "Gradients into keys and projection (section 6)"
 GRADIENTS = {"values": "values alone", "straight-through": "straight-through", "gumbel": "sampled"}
@@ -47,12 +48,12 @@ PAPER = Config()
 QUICK = Config(**_models.SMALL | {"n_codebooks": 16, "n_pairs": 64, "epochs": 4}, rows=3000)
 
 
-def jobs(setup: Setup) -> list[Job]:
+def make_jobs(setup: Setup) -> list[Job]:
     """Every kind of gradient, both orders, each seed."""
-    data = Placed(setup.data(), setup.device)
+    data = DeviceData(setup.load_data(), setup.device)
     settings = {k: v for k, v in vars(setup.config).items() if k != "evaluate_every"}
     return [
-        measured_job(
+        make_measurement_job(
             setup,
             data,
             shown,
@@ -71,10 +72,10 @@ def jobs(setup: Setup) -> list[Job]:
     ]
 
 
-def _measure(setup: Setup, data: Placed, gradient: str, order: str, seed: int) -> Measured:
+def _measure(setup: Setup, data: DeviceData, gradient: str, order: str, seed: int) -> Measurement:
     config = setup.config
-    keys = shared_keys(setup, data, seed)
-    (x, y), (x_test, y_test) = data.rows_for(_models.bottleneck(config))
+    keys = fit_shared_keys(setup, data, seed)
+    (x, y), (x_test, y_test) = data.inputs_for(_models.bottleneck(config))
     few = np.random.default_rng(seed).permutation(len(y))[: config.rows]
     cold = config.sampling_temperature if gradient == "gumbel" else config.temperature
     model = KeyValueBottleneck(
@@ -98,7 +99,7 @@ def _measure(setup: Setup, data: Placed, gradient: str, order: str, seed: int) -
         label_smoothing=config.label_smoothing,
     )
     apart = (model.keys.detach() - keys.keys).norm() / keys.keys.norm()
-    return Measured(
+    return Measurement(
         {
             "final_accuracy": _network.accuracy(model, x_test, y_test),
             "keys_moved": float(apart),
@@ -106,11 +107,11 @@ def _measure(setup: Setup, data: Placed, gradient: str, order: str, seed: int) -
     )
 
 
-def table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
+def make_table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
     """Final accuracy of each kind of gradient, both ways."""
-    return _network.table(records)
+    return _network.make_table(records)
 
 
-def draw(records: Sequence[RunRecord], path: Path, title: str) -> Path:
+def plot(records: Sequence[RunRecord], path: Path, title: str) -> Path:
     """The same as bars."""
-    return _network.draw(records, path, title)
+    return _network.plot(records, path, title)

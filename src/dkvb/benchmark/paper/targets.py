@@ -21,7 +21,7 @@ class Target(NamedTuple):
     tolerance: float
     source: str
 
-    def met_by(self, ours: float) -> bool:
+    def is_met_by(self, ours: float) -> bool:
         return abs(ours - self.value) <= self.tolerance
 
 
@@ -53,5 +53,5 @@ def beside(experiment: str, row: str, encoder: str, ours: dict[str, Number]) -> 
     if known is None:
         return {}
     mean = ours["mean"]
-    met = "" if mean is None else "✓" if known.met_by(mean) else "✗"
+    met = "" if mean is None else "✓" if known.is_met_by(mean) else "✗"
     return {"paper": known.value, "within": f"±{known.tolerance:g} {met}".strip()}

@@ -5,7 +5,7 @@
 For the bottleneck, a linear probe and an MLP, with the share of wrong answers as the loss (M = 1):
 the training loss; the shift term under Gaussian perturbations g_ε, and the same for those rows
 whose codes all stay, where the theorem says that it vanishes for the bottleneck; and the
-complexity term, which only the rivals pay, with one codebook's cells as the theorem's keys.
+complexity term, which only the baselines pay, with one codebook's cells as the theorem's keys.
 Besides: how the constant grows with codebooks, and perturbations from the null space.
 """
 
@@ -22,14 +22,15 @@ import torch
 from torch import Tensor
 
 from dkvb.benchmark.analysis import theorem
-from dkvb.benchmark.analysis.robustness import changed, noisy
-from dkvb.benchmark.grid import ClassifierSpec, Placed
+from dkvb.benchmark.analysis.robustness import add_noise, changed_codes
+from dkvb.benchmark.grid import ClassifierSpec, DeviceData
+from dkvb.benchmark.jobs import Job
 from dkvb.benchmark.paper import _models
-from dkvb.benchmark.paper._experiment import Measured, Setup, measured_job
-from dkvb.benchmark.paper._learned import Learned, learn, shared_keys
-from dkvb.benchmark.paper._tables import grouped, metric
-from dkvb.benchmark.plots import Series, add_series, panels, save
-from dkvb.benchmark.records import Job, RunRecord
+from dkvb.benchmark.paper._learned import Learned, fit_shared_keys, learn
+from dkvb.benchmark.paper.experiment import Measurement, Setup, make_measurement_job
+from dkvb.benchmark.paper.tables import group_by, metric
+from dkvb.benchmark.plots import Series, add_series, make_axes, save
+from dkvb.benchmark.records import RunRecord
 
 TITLE = "The terms of Theorem 1"
 
@@ -39,13 +40,13 @@ class Config(_models.Schedule):
     """Models trained iid, and how the terms are estimated."""
 
     epochs: int = 100
-    rival_rate: float = 0.02  # twenty times fewer epochs than the paper's
+    baseline_rate: float = 0.02  # twenty times fewer epochs than the paper's
     rows: int = 5000  # of the train set, on which the shift term is estimated
     alphas: tuple[float, ...] = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
     draws: int = 3  # of noise, and of signs
     cells: int = 64  # of one codebook and a class, whose complexities stand for all
     all_rows: int = 2000  # for the complexity of the class as a whole
-    radius: float = 10.0  # the norm, a layer, that weights of the rivals' class may have
+    radius: float = 10.0  # the norm, a layer, that weights of the baselines' class may have
     books: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128, 256)
     null_books: int = 16
 
@@ -61,14 +62,14 @@ QUICK = Config(
 )
 
 
-def jobs(setup: Setup) -> list[Job]:
+def make_jobs(setup: Setup) -> list[Job]:
     """The terms for each model, and what concerns keys alone, for each seed."""
     config = setup.config
-    data = Placed(setup.data(), setup.device)
+    data = DeviceData(setup.load_data(), setup.device)
     specs = [_models.bottleneck(config), _models.linear(config), _models.mlp(config)]
     what = {"measure": "theorem", "config": _plain(config)}
     terms = [
-        measured_job(
+        make_measurement_job(
             setup,
             data,
             spec.text,
@@ -79,7 +80,7 @@ def jobs(setup: Setup) -> list[Job]:
         for spec in specs
     ]
     keys = [
-        measured_job(
+        make_measurement_job(
             setup, data, "keys", what | {"seed": seed}, partial(_about_keys, setup, data, seed)
         )
         for seed in setup.seeds
@@ -91,12 +92,12 @@ def _plain(config: Config) -> dict[str, Any]:
     return {k: list(v) if isinstance(v, tuple) else v for k, v in vars(config).items()}
 
 
-def _terms(setup: Setup, data: Placed, spec: ClassifierSpec, seed: int) -> Measured:
+def _terms(setup: Setup, data: DeviceData, spec: ClassifierSpec, seed: int) -> Measurement:
     config = setup.config
     model = learn(setup, data, spec, "iid", seed)
-    keyed = shared_keys(setup, data, seed)
+    keyed = fit_shared_keys(setup, data, seed)
     chosen = np.random.default_rng(seed).permutation(len(model.y_train))[: config.rows]
-    x = torch.as_tensor(data.rows_for(spec)[0][0])[chosen]
+    x = torch.as_tensor(data.inputs_for(spec)[0][0])[chosen]
     y = model.y_train[chosen]
     unit = float(x.std())
     clean = _wrong(model, x, y)
@@ -105,9 +106,9 @@ def _terms(setup: Setup, data: Placed, spec: ClassifierSpec, seed: int) -> Measu
     for alpha in config.alphas:
         gains, stays, kept = [], [], []
         for draw in range(config.draws):
-            moved = noisy(x, alpha, unit=unit, seed=1000 * seed + draw)
+            moved = add_noise(x, alpha, unit=unit, seed=1000 * seed + draw)
             gain = _wrong(model, moved, y) - clean  # (n,)
-            stay = ~changed(before, keyed.snap(moved).nearest).any(dim=1).cpu().numpy()
+            stay = ~changed_codes(before, keyed.snap(moved).nearest).any(dim=1).cpu().numpy()
             gains.append(gain.mean())
             kept.append(stay.mean())
             if stay.any():
@@ -132,7 +133,7 @@ def _terms(setup: Setup, data: Placed, spec: ClassifierSpec, seed: int) -> Measu
     }
     if spec.name != "bottleneck":
         found |= _complexity(setup, data, model, spec, keyed, seed)
-    return Measured(found, {"shift": shift})
+    return Measurement(found, {"shift": shift})
 
 
 def _wrong(model: Learned, x: Tensor, y: Any) -> Any:
@@ -143,7 +144,7 @@ def _wrong(model: Learned, x: Tensor, y: Any) -> Any:
 
 
 def _complexity(
-    setup: Setup, data: Placed, model: Learned, spec: ClassifierSpec, keys: Any, seed: int
+    setup: Setup, data: DeviceData, model: Learned, spec: ClassifierSpec, keys: Any, seed: int
 ) -> dict[str, float]:
     """2/n Σ_{y,k} R_{y,k}, from some cells of the first codebook; and 2/n R of rows as a whole."""
     config, device = setup.config, torch.device(setup.device)
@@ -187,10 +188,10 @@ def _side_by_side(X: Any, y: Any, rows: Sequence[Any], device: torch.device) -> 
     return x, torch.from_numpy(y)[place].to(device), mask.to(device)
 
 
-def _about_keys(setup: Setup, data: Placed, seed: int) -> Measured:
+def _about_keys(setup: Setup, data: DeviceData, seed: int) -> Measurement:
     """How the constant grows with codebooks, and perturbations in the projections' null space."""
-    config, keys = setup.config, shared_keys(setup, data, seed)
-    (x, y), _ = data.rows_for(_models.bottleneck(config))
+    config, keys = setup.config, fit_shared_keys(setup, data, seed)
+    (x, y), _ = data.inputs_for(_models.bottleneck(config))
     codes = keys.snap(x).nearest
     columns = torch.from_numpy(y).to(codes.device)
     n_classes = int(y.max()) + 1
@@ -202,26 +203,26 @@ def _about_keys(setup: Setup, data: Placed, seed: int) -> Measured:
     books = config.null_books
     assert keys.projection.matrices is not None
     null = theorem.common_null_space(keys.projection.matrices[:books])  # (m, q)
-    noise = (noisy(few, 1.0, unit=float(few.std()), seed=seed) - few).double()
+    noise = (add_noise(few, 1.0, unit=float(few.std()), seed=seed) - few).double()
     inside = noise @ null @ null.T if null.shape[1] else torch.zeros_like(noise)
     size = noise.norm(dim=1, keepdim=True)
     inside = inside * (size / inside.norm(dim=1, keepdim=True).clamp(min=1e-12))
     before = codes[: config.rows, :books]
     moved = [keys.snap((few + v).float()).nearest[:, :books] for v in (noise, inside)]
-    shares = [float(changed(before, after).double().mean()) for after in moved]
+    shares = [float(changed_codes(before, after).double().mean()) for after in moved]
     metrics = {
         "null_dimension": null.shape[1],
         "null_dimension_of_all": max(0, keys.width - keys.n_codebooks * keys.key_dim),
         "codes_changed_by_any": shares[0],
         "codes_changed_from_null_space": shares[1],
     }
-    return Measured(metrics, {"growth": growth})
+    return Measurement(metrics, {"growth": growth})
 
 
-def table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
+def make_table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
     """A row a model, and one about the null space."""
     rows: dict[str, dict[str, Any]] = {}
-    for name, own in grouped(records, lambda r: r.classifier).items():
+    for name, own in group_by(records, lambda r: r.classifier).items():
         if name == "keys":
             rows["null space"] = {
                 "codes changed by any noise (%)": metric(own, "codes_changed_by_any", 100),
@@ -241,11 +242,11 @@ def table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
     return rows
 
 
-def draw(records: Sequence[RunRecord], path: Path, title: str) -> Path:
+def plot(records: Sequence[RunRecord], path: Path, title: str) -> Path:
     """The shift term over the size of noise, and the constant over codebooks."""
-    figure, (left, right) = panels(2, width=11)
+    figure, (left, right) = make_axes(2, width=11)
     lines = []
-    for name, own in grouped(records, lambda r: r.classifier).items():
+    for name, own in group_by(records, lambda r: r.classifier).items():
         if name != "keys":
             by: dict[float, list[float]] = {}
             for record in own:

@@ -2,10 +2,10 @@
 
     dkvb reproduce toy --seeds 1,2,3,4,5 --out DIR
 
-Once its stage is over, a class is never seen again. Linear probe and MLP learn by moving weights
+Once its task is over, a class is never seen again. Linear probe and MLP learn by moving weights
 that every point shares; the bottleneck moves only the values of the keys that its points snap to.
 The paper shows the picture and no numbers. To expect, as accuracy on fresh points of the four
-stages: linear probe and MLP 0, 0, 0 and 1; both bottlenecks 0.99 or more on every stage.
+tasks: linear probe and MLP 0, 0, 0 and 1; both bottlenecks 0.99 or more on every task.
 """
 
 from __future__ import annotations
@@ -24,17 +24,18 @@ from torch.nn.functional import cross_entropy
 
 from dkvb import KeyValueBottleneck, fit_keys
 from dkvb.benchmark.grid import one_thread
+from dkvb.benchmark.jobs import Job, RunSpec
 from dkvb.benchmark.paper import _toy_figure
-from dkvb.benchmark.paper._experiment import Setup
-from dkvb.benchmark.paper._tables import grouped
-from dkvb.benchmark.paper._toy_figure import packed
-from dkvb.benchmark.records import Cell, Job, RunRecord
-from dkvb.benchmark.runner import versions
+from dkvb.benchmark.paper._toy_figure import pack
+from dkvb.benchmark.paper.experiment import Setup
+from dkvb.benchmark.paper.tables import group_by
+from dkvb.benchmark.records import RunRecord
+from dkvb.benchmark.runner import collect_versions
 
 TITLE = "Eight classes in the plane, two at a time (Figure 2)"
 N_CLASSES = 8
 SPREAD = 0.035  # standard deviation of a class
-STAGES: tuple[dict[int, tuple[float, float]], ...] = (  # class → its mean
+TASKS: tuple[dict[int, tuple[float, float]], ...] = (  # class → its mean
     {0: (0.25, 0.25), 4: (0.75, 0.50)},
     {1: (0.75, 0.25), 5: (0.50, 0.75)},
     {2: (0.75, 0.75), 6: (0.25, 0.50)},
@@ -46,9 +47,9 @@ STAGES: tuple[dict[int, tuple[float, float]], ...] = (  # class → its mean
 class Toy:
     """What the paper and its code fix."""
 
-    points: int = 100  # of a stage, drawn once
+    points: int = 100  # of a task, drawn once
     test_points: int = 1000
-    steps: int = 1000  # of Adam on all points of a stage
+    steps: int = 1000  # of Adam on all points of a task
     # Random points, as the paper's text says (`"sample"`), do as well.
     key_method: str = "ema"
     key_batches: int = 1000  # of uniform points; one in ten is held out to measure the keys
@@ -73,16 +74,18 @@ class Kind(NamedTuple):
     make: Callable[..., nn.Module]  # (seed, toy, **settings): points (n, 2) → logits (n, 8)
     settings: dict[str, Any]
     learning_rate: float
-    fresh_optimiser: bool  # in every stage
+    fresh_optimiser: bool  # in every task
 
 
-def jobs(setup: Setup) -> list[Job]:
+def make_jobs(setup: Setup) -> list[Job]:
     """The four models, each with all seeds side by side; decision regions of the first seed."""
     config = asdict(setup.config)
     return [
         Job(
             [
-                Cell(name, {"toy": config, "model": name, "seed": s, "drawn": s == setup.seeds[0]})
+                RunSpec(
+                    name, {"toy": config, "model": name, "seed": s, "drawn": s == setup.seeds[0]}
+                )
                 for s in setup.seeds
             ],
             partial(_learn, name, kind, setup.config),
@@ -91,22 +94,22 @@ def jobs(setup: Setup) -> list[Job]:
     ]
 
 
-def table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
-    """Accuracy on each stage's test points at the end, after pruning, mean over seeds."""
+def make_table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
+    """Accuracy on each task's test points at the end, after pruning, mean over seeds."""
     return {
         name: {"accuracy": _mean([record.extra["pruned_accuracy"] for record in own])}
-        for name, own in grouped(records, lambda record: record.classifier).items()
+        for name, own in group_by(records, lambda record: record.classifier).items()
     }
 
 
-def draw(records: Sequence[RunRecord], path: Path, title: str) -> Path:
-    """Decision regions after each stage."""
-    return _toy_figure.draw(records, path)
+def plot(records: Sequence[RunRecord], path: Path, title: str) -> Path:
+    """Decision regions after each task."""
+    return _toy_figure.plot(records, path)
 
 
-def points_of(stage: int, n: int, rng: np.random.Generator) -> Points:
-    """Draw n points of a stage, the class of each by the flip of a coin."""
-    classes, means = np.array(list(STAGES[stage])), np.array(list(STAGES[stage].values()))
+def draw_points(task: int, n: int, rng: np.random.Generator) -> Points:
+    """Draw n points of a task, the class of each by the flip of a coin."""
+    classes, means = np.array(list(TASKS[task])), np.array(list(TASKS[task].values()))
     coin = rng.integers(len(classes), size=n)
     x = means[coin] + SPREAD * rng.standard_normal((n, 2))
     return Points(torch.from_numpy(x).float(), torch.from_numpy(classes[coin]))
@@ -155,16 +158,16 @@ KINDS = {
 
 
 def _learn(
-    name: str, kind: Kind, toy: Toy, cells: Sequence[Cell], progress: bool
-) -> Iterator[tuple[Cell, RunRecord]]:
-    """One kind of model through the stages, all seeds side by side: a record a seed."""
+    name: str, kind: Kind, toy: Toy, specs: Sequence[RunSpec], progress: bool
+) -> Iterator[tuple[RunSpec, RunRecord]]:
+    """One kind of model through the tasks, all seeds side by side: a record a seed."""
     start = perf_counter()
-    seeds = [cell.what["seed"] for cell in cells]
-    train = [_stages(seed, toy.points, purpose=0) for seed in seeds]
-    test = [_stages(seed, toy.test_points, purpose=1) for seed in seeds]
+    seeds = [spec.parameters["seed"] for spec in specs]
+    train = [_tasks(seed, toy.points, purpose=0) for seed in seeds]
+    test = [_tasks(seed, toy.test_points, purpose=1) for seed in seeds]
     models = [kind.make(seed, toy, **kind.settings) for seed in seeds]
     matrices: list[list[list[float]]] = [[] for _ in seeds]
-    drawn = [i for i, cell in enumerate(cells) if cell.what["drawn"]]
+    drawn = [i for i, spec in enumerate(specs) if spec.parameters["drawn"]]
     regions: dict[int, list[str]] = {i: [] for i in drawn}
 
     def new_optimiser() -> torch.optim.Adam:
@@ -173,51 +176,51 @@ def _learn(
         return torch.optim.Adam(parameters, lr=kind.learning_rate, fused=True)
 
     with one_thread():
-        for stage in range(len(STAGES)):
-            if stage == 0 or kind.fresh_optimiser:
+        for task in range(len(TASKS)):
+            if task == 0 or kind.fresh_optimiser:
                 optimiser = new_optimiser()
-            _descend(models, [own[stage] for own in train], optimiser, toy.steps)
+            _descend(models, [own[task] for own in train], optimiser, toy.steps)
             for model, own, matrix in zip(models, test, matrices, strict=True):
                 matrix.append(_accuracies(model, own))
             for i in drawn:
-                regions[i].append(packed(_regions(models[i], toy.grid)))
+                regions[i].append(pack(_regions(models[i], toy.grid)))
         pruned = [m.prune() if isinstance(m, KeyValueBottleneck) else m for m in models]
 
-    for i, cell in enumerate(cells):
+    for i, spec in enumerate(specs):
         extra: dict[str, Any] = {"pruned_accuracy": _accuracies(pruned[i], test[i])}
         if i in drawn:
             extra["drawing"] = {
                 "regions": regions[i],
-                "pruned_regions": packed(_regions(pruned[i], toy.grid)),
+                "pruned_regions": pack(_regions(pruned[i], toy.grid)),
                 "points": [_rounded(torch.cat([x, y[:, None]], dim=1)) for x, y in train[i]],
                 "keys": _places(models[i]),
                 "pruned_keys": _places(pruned[i]),
             }
         record = RunRecord(
             classifier=name,
-            stream="four stages",
-            seed=cell.what["seed"],
+            stream="four tasks",
+            seed=spec.parameters["seed"],
             classes=list(range(N_CLASSES)),
-            stages=[list(stage) for stage in STAGES],
+            tasks=[list(task) for task in TASKS],
             config={
                 **asdict(toy),
                 **kind.settings,
                 "learning_rate": kind.learning_rate,
                 "fresh_optimiser": kind.fresh_optimiser,
             },
-            versions=versions("cpu"),
+            versions=collect_versions("cpu"),
             curve=[],
             accuracy_matrix=[list(row) for row in matrices[i]],
             metrics={"final_accuracy": round(float(np.mean(extra["pruned_accuracy"])), 6)},
-            times={"learn": round((perf_counter() - start) / len(cells), 3), "predict": 0.0},
+            times={"learn": round((perf_counter() - start) / len(specs), 3), "predict": 0.0},
             extra=extra,
         )
-        yield cell, record
+        yield spec, record
 
 
-def _stages(seed: int, n: int, purpose: int) -> list[Points]:
+def _tasks(seed: int, n: int, purpose: int) -> list[Points]:
     rng = np.random.default_rng([seed, purpose])
-    return [points_of(stage, n, rng) for stage in range(len(STAGES))]
+    return [draw_points(task, n, rng) for task in range(len(TASKS))]
 
 
 def _descend(
@@ -248,8 +251,8 @@ def _predict(model: nn.Module, x: Tensor) -> Tensor:
     return torch.as_tensor(model.eval()(x)).argmax(dim=1)
 
 
-def _accuracies(model: nn.Module, stages: list[Points]) -> list[float]:
-    shares = [(_predict(model, x) == y).double().mean() for x, y in stages]
+def _accuracies(model: nn.Module, tasks: list[Points]) -> list[float]:
+    shares = [(_predict(model, x) == y).double().mean() for x, y in tasks]
     return [round(float(share), 6) for share in shares]
 
 

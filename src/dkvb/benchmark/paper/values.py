@@ -14,26 +14,27 @@ from pathlib import Path
 from typing import Any
 
 from dkvb.benchmark.analysis.values import relative_difference
-from dkvb.benchmark.grid import ORDERS, Placed
+from dkvb.benchmark.grid import ORDERS, DeviceData
+from dkvb.benchmark.jobs import Job
 from dkvb.benchmark.paper import _models
-from dkvb.benchmark.paper._experiment import Measured, Setup, measured_job
 from dkvb.benchmark.paper._learned import accuracy, learn
-from dkvb.benchmark.paper._tables import encoder_of, metric
+from dkvb.benchmark.paper.experiment import Measurement, Setup, make_measurement_job
+from dkvb.benchmark.paper.tables import get_encoder, metric
 from dkvb.benchmark.paper.targets import beside
-from dkvb.benchmark.plots import draw_bars
-from dkvb.benchmark.records import Job, RunRecord
+from dkvb.benchmark.plots import plot_bars
+from dkvb.benchmark.records import RunRecord
 
 TITLE = "Values, class-incremental against iid (Table 1)"
 PAPER = _models.Schedule()
 QUICK = _models.Schedule(**_models.SMALL)
 
 
-def jobs(setup: Setup) -> list[Job]:
+def make_jobs(setup: Setup) -> list[Job]:
     """One pair of runs a seed, on the same keys."""
-    data = Placed(setup.data(), setup.device)
+    data = DeviceData(setup.load_data(), setup.device)
     spec = _models.bottleneck(setup.config)
     return [
-        measured_job(
+        make_measurement_job(
             setup,
             data,
             "bottleneck",
@@ -49,11 +50,11 @@ def jobs(setup: Setup) -> list[Job]:
     ]
 
 
-def _measure(setup: Setup, data: Placed, seed: int) -> Measured:
+def _measure(setup: Setup, data: DeviceData, seed: int) -> Measurement:
     spec = _models.bottleneck(setup.config)
     ci, iid = (learn(setup, data, spec, order, seed) for order in ORDERS)
     values = [model.classifier.state_tensors()["values"] for model in (ci, iid)]
-    return Measured(
+    return Measurement(
         {
             "relative_difference": relative_difference(*values),
             "final_accuracy": accuracy(ci.classifier, ci.test, ci.y_test),
@@ -62,9 +63,9 @@ def _measure(setup: Setup, data: Placed, seed: int) -> Measured:
     )
 
 
-def table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
+def make_table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
     """The relative difference, the paper's beside ours."""
-    encoder, ours = encoder_of(records), metric(records, "relative_difference", 100)
+    encoder, ours = get_encoder(records), metric(records, "relative_difference", 100)
     return {
         encoder: {
             "relative difference (%)": ours,
@@ -75,11 +76,11 @@ def table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
     }
 
 
-def draw(records: Sequence[RunRecord], path: Path, title: str) -> Path:
+def plot(records: Sequence[RunRecord], path: Path, title: str) -> Path:
     """Ours beside the paper's."""
-    encoder = encoder_of(records)
+    encoder = get_encoder(records)
     bars = {encoder: {"ours": metric(records, "relative_difference", 100)}}
     known = beside("values", "bottleneck", encoder, {"mean": None})
     if known:
         bars[encoder]["paper"] = {"mean": known["paper"], "std": None}
-    return draw_bars(bars, path, title, "relative difference (%)")
+    return plot_bars(bars, path, title, "relative difference (%)")

@@ -12,17 +12,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dkvb.benchmark.jobs import Job
 from dkvb.benchmark.paper import _models, cifar10
-from dkvb.benchmark.paper._experiment import Setup
-from dkvb.benchmark.plots import accuracy_curves
-from dkvb.benchmark.records import Job, RunRecord
+from dkvb.benchmark.paper.experiment import Setup
+from dkvb.benchmark.plots import plot_accuracy
+from dkvb.benchmark.records import RunRecord
 
 TITLE = "Weight decay on linear probe and MLP (appendix D.3)"
 
 
 @dataclass(frozen=True)
 class Config(_models.Schedule):
-    """The rivals, and the paper's weight decays."""
+    """The baselines, and the paper's weight decays."""
 
     decays: tuple[float, ...] = (1e-2, 1e-4, 1e-6)
 
@@ -31,21 +32,21 @@ PAPER = Config(evaluate_every=500)
 QUICK = Config(**_models.SMALL)
 
 
-def jobs(setup: Setup) -> list[Job]:
+def make_jobs(setup: Setup) -> list[Job]:
     """Both models with each decay, class-incremental."""
     specs = [
         make(setup.config, f"{name}:weight_decay={decay:g}", weight_decay=decay)
         for name, make in (("linear", _models.linear), ("mlp", _models.mlp))
         for decay in setup.config.decays
     ]
-    return setup.stream_jobs(setup.data(), specs)
+    return setup.make_stream_jobs(setup.load_data(), specs)
 
 
-def table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
+def make_table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
     """Final accuracy and forgetting of each."""
     return cifar10.stream_table("weight-decay", records)
 
 
-def draw(records: Sequence[RunRecord], path: Path, title: str) -> Path:
+def plot(records: Sequence[RunRecord], path: Path, title: str) -> Path:
     """Accuracy over the stream."""
-    return accuracy_curves(records, path, title)
+    return plot_accuracy(records, path, title)

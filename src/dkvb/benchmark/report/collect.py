@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dkvb.benchmark.paper import EXPERIMENTS, module_of
-from dkvb.benchmark.paper._experiment import experiment_in
-from dkvb.benchmark.paper._kinds import KINDS, kind_of, settings_of
-from dkvb.benchmark.paper._tables import grouped
+from dkvb.benchmark.legacy import rename_experiment
+from dkvb.benchmark.paper import EXPERIMENTS, load_experiment
+from dkvb.benchmark.paper.experiment import read_experiment_name
+from dkvb.benchmark.paper.kinds import KINDS, classify_records, get_variant
+from dkvb.benchmark.paper.tables import group_by
 from dkvb.benchmark.records import RunRecord, read_records
 
 Rows = Mapping[str, Mapping[str, Any]]
@@ -67,11 +68,11 @@ def collect(folder: Path) -> Collection:
         records, damaged = read_records(path)
         if damaged:
             notes.append(f"{shown}: {_lines(damaged)} left out.")
-        for (encoder, changes), own in grouped(records, settings_of).items():
+        for (encoder, changes), own in group_by(records, get_variant).items():
             shown_as = f"{encoder} ({changes})" if changes else encoder
-            known = found.setdefault((experiment, shown_as, kind_of(experiment, own)), {})
+            known = found.setdefault((experiment, shown_as, classify_records(experiment, own)), {})
             # As when a run is continued: of two records of one cell, the later one counts.
-            known |= {record.cell or f"{shown} {i}": record for i, record in enumerate(own)}
+            known |= {record.run_id or f"{shown} {i}": record for i, record in enumerate(own)}
     groups = [
         group for key, own in found.items() if (group := _group(*key, list(own.values()), notes))
     ]
@@ -85,7 +86,7 @@ def collect(folder: Path) -> Collection:
 
 
 def _experiment_of(folder: Path) -> str | None:
-    name = experiment_in(folder) or folder.resolve().name
+    name = read_experiment_name(folder) or rename_experiment(folder.resolve().name)
     return name if name in EXPERIMENTS else None
 
 
@@ -93,7 +94,9 @@ def _group(
     experiment: str, encoder: str, kind: str, records: list[RunRecord], notes: list[str]
 ) -> Group | None:
     try:
-        return Group(experiment, encoder, kind, records, module_of(experiment).table(records))
+        return Group(
+            experiment, encoder, kind, records, load_experiment(experiment).make_table(records)
+        )
     except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
         notes.append(
             f"{experiment}: {len(records)} records of another version are left out "

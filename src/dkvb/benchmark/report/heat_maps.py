@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dkvb.benchmark.paper._tables import grouped, only
-from dkvb.benchmark.plots import panels, save
+from dkvb.benchmark.paper.tables import group_by, only
+from dkvb.benchmark.plots import make_axes, save
 from dkvb.benchmark.records import RunRecord
 
 CIFAR10 = (
@@ -23,9 +23,9 @@ _MOST_PANELS = 5
 def shown(records: Sequence[RunRecord]) -> list[RunRecord]:
     """One record a classifier: class-incremental, and of one seed, so that classes come in the
     same order."""
-    ours = [record for record in only(records, order="class-incremental") if record.stages[1:]]
-    same = [record for record in ours if record.stages == ours[0].stages]
-    firsts = [own[0] for own in grouped(same, lambda record: record.classifier).values()]
+    ours = [record for record in only(records, order="class-incremental") if record.tasks[1:]]
+    same = [record for record in ours if record.tasks == ours[0].tasks]
+    firsts = [own[0] for own in group_by(same, lambda record: record.classifier).values()]
     return firsts[:_MOST_PANELS]
 
 
@@ -38,7 +38,7 @@ def confusion(records: Sequence[RunRecord], path: Path) -> Path:
         counts = np.array(record.extra["confusion"], dtype=np.float64)[order][:, order]  # (Y, Y)
         shares = counts / counts.sum(axis=1, keepdims=True).clip(min=1)
         _heat(axes, shares, (0, len(order), len(order), 0))
-        _stage_lines(axes, record, both=True)
+        _task_lines(axes, record, both=True)
         axes.set(title=record.classifier, xlabel="predicted", xticks=[])
     _name_classes(every, records[0], "true class")
     return save(figure, path)
@@ -49,19 +49,19 @@ def over_time(records: Sequence[RunRecord], path: Path) -> Path:
     which they are learned."""
     figure, every = _heat_panels(len(records))
     for axes, record in zip(every, records, strict=True):
-        order, n_stages = _order(record), len(record.stages)
+        order, n_tasks = _order(record), len(record.tasks)
         table = [[np.nan if v is None else v for v in point.per_class] for point in record.curve]
         known = np.array(table, dtype=np.float64).T[order]  # (Y, evaluations)
-        _heat(axes, known, (0, n_stages, len(order), 0))
-        _stage_lines(axes, record, both=False)
-        axes.set(title=record.classifier, xlabel="stages learned")
+        _heat(axes, known, (0, n_tasks, len(order), 0))
+        _task_lines(axes, record, both=False)
+        axes.set(title=record.classifier, xlabel="tasks learned")
     _name_classes(every, records[0], "class")
     return save(figure, path)
 
 
 def _heat_panels(n: int) -> tuple[Any, list[Any]]:
     width, height = {1: (6.6, 4.2), 2: (8.0, 3.4)}.get(n, (1.0 + 2.05 * n, 3.0))
-    figure, every = panels(n, width=width, height=height)
+    figure, every = make_axes(n, width=width, height=height)
     for axes in every:
         axes.grid(visible=False)
     return figure, every
@@ -77,13 +77,13 @@ def _heat(axes: Any, table: npt.NDArray[np.float64], extent: tuple[float, ...]) 
     )
 
 
-def _stage_lines(axes: Any, record: RunRecord, *, both: bool) -> None:
-    ends = np.cumsum([len(stage) for stage in record.stages])[:-1]
+def _task_lines(axes: Any, record: RunRecord, *, both: bool) -> None:
+    ends = np.cumsum([len(task) for task in record.tasks])[:-1]
     if len(ends) > 10:  # they would hide what they divide
         return
     for end in ends:
         axes.axhline(end, color="#7b8794", linewidth=0.4)
-    for place in ends if both else range(1, len(record.stages)):
+    for place in ends if both else range(1, len(record.tasks)):
         axes.axvline(place, color="#7b8794", linewidth=0.4)
 
 
@@ -101,5 +101,5 @@ def _name_classes(every: list[Any], record: RunRecord, label: str) -> None:
 
 
 def _order(record: RunRecord) -> list[int]:
-    """Columns of classes in the order in which their stages came."""
-    return [record.classes.index(label) for stage in record.stages for label in stage]
+    """Columns of classes in the order in which their tasks came."""
+    return [record.classes.index(label) for task in record.tasks for label in task]

@@ -1,4 +1,4 @@
-"""From a folder of records to the page."""
+"""The report: a page made from a folder of records."""
 
 from __future__ import annotations
 
@@ -13,35 +13,41 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
-from dkvb.benchmark.paper import EXPERIMENTS, module_of
-from dkvb.benchmark.paper._kinds import KINDS, epochs_of
+from dkvb.benchmark.paper import EXPERIMENTS, load_experiment
+from dkvb.benchmark.paper.kinds import KINDS, get_epochs
 from dkvb.benchmark.records import RunRecord
 from dkvb.benchmark.report import heat_maps
 from dkvb.benchmark.report.captions import CAPTIONS, CONFUSION, MAPS, OVER_TIME
 from dkvb.benchmark.report.collect import Collection, Group, collect
 from dkvb.benchmark.report.figures import Image, figure, figure_style
-from dkvb.benchmark.report.judgements import Comparison, Judgement, compare, judge_all
-from dkvb.benchmark.report.words import duration, listed, ranges, shown
+from dkvb.benchmark.report.formatting import duration, listed, ranges, shown
+from dkvb.benchmark.report.verdicts import (
+    StatementVerdict,
+    TargetComparison,
+    compare_targets,
+    evaluate_all,
+)
 
-_BY_CLASS = ("cifar10", "cifar100")  # experiments whose single classes are looked at
+_BY_CLASS = ("cifar10", "cifar100")  # experiments with heat maps per class
+_BY_DATA_SET = "all-methods"  # its rows are named "CLASSIFIER, DATA SET"
 
 
 class Picture(NamedTuple):
-    """A figure of the page, with what to see in it."""
+    """A figure of the page with its caption."""
 
     image: Image
     caption: str
 
 
 class Table(NamedTuple):
-    """Headings, and rows of cells under a title each, which may be empty."""
+    """Headings, and the rows of each part; the title of a part may be empty."""
 
     headings: Sequence[str]
     parts: Mapping[str, Sequence[Sequence[str]]]
 
 
 class Part(NamedTuple):
-    """One group of records in its experiment's section."""
+    """One group of records in the section of its experiment."""
 
     group: Group
     about: Mapping[str, str]
@@ -50,17 +56,17 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Report:
-    """What a folder of records says, as a page or in short; the same records, the same page."""
+    """The report on a folder of records. Equal records give equal pages."""
 
     folder: str
     collection: Collection
-    comparisons: Sequence[Comparison]
-    judgements: Sequence[Judgement]
+    comparisons: Sequence[TargetComparison]
+    verdicts: Sequence[StatementVerdict]
     parts: Mapping[str, Sequence[Part]]  # by experiment
 
     @cached_property
     def html(self) -> str:
-        """One page with everything in it."""
+        """The HTML page, with styles and figures inside."""
         numbers = count(1)
         pictures = {
             name: [_pictures(part.group, numbers) for part in own]
@@ -70,8 +76,10 @@ class Report:
         return self._rendered("page.html", pictures=pictures, css=css)
 
     def markdown(self, images: Path) -> str:
-        """The same, with the experiments' own figures alone, for a file of the name of the folder
-        `images`, beside it, that they are drawn into."""
+        """Return the page as Markdown and write the experiments' own figures to `images`.
+
+        The page belongs beside that folder, with its name and the suffix .md.
+        """
         drawn = {
             name: [_drawn_to(part.group, images) for part in own]
             for name, own in self.parts.items()
@@ -83,12 +91,13 @@ class Report:
         text: str = _template(template).render(
             collection=self.collection,
             comparisons=self.comparisons,
-            judgements=self.judgements,
+            verdicts=self.verdicts,
             parts=self.parts,
-            titles={name: module_of(name).TITLE for name in self.parts},
+            titles={name: load_experiment(name).TITLE for name in self.parts},
             described=EXPERIMENTS,
             versions=_versions(self.collection),
             folder=self.folder,
+            encoders=list(dict.fromkeys(g.encoder for g in self.collection.groups if g.encoder)),
             quick_note=KINDS["quick"].partition(": ")[2],
             kinds=sorted({group.kind for group in self.collection.groups}),
             **more,
@@ -96,7 +105,7 @@ class Report:
         return text
 
     def summary(self) -> dict[str, Any]:
-        """The same as plain types."""
+        """Return the report as plain types."""
         return {
             "experiments": list(self.parts),
             "missing": self.collection.missing,
@@ -111,20 +120,20 @@ class Report:
                 }
                 for line in self.comparisons
             ],
-            "statements": [{**asdict(own), "mark": own.mark} for own in self.judgements],
+            "statements": [{**asdict(own), "mark": own.mark} for own in self.verdicts],
         }
 
 
 def build(folder: Path) -> Report:
-    """Read what is in the folder."""
+    """Read a folder of records and return the report."""
     collection = collect(folder)
     parts = {
         name: [Part(group, _about(group), _table(group)) for group in own]
         for name in EXPERIMENTS
         if (own := collection.of(name))
     }
-    comparisons, judgements = compare(collection), judge_all(collection)
-    return Report(folder.resolve().name, collection, comparisons, judgements, parts)
+    comparisons, verdicts = compare_targets(collection), evaluate_all(collection)
+    return Report(folder.resolve().name, collection, comparisons, verdicts, parts)
 
 
 def _template(name: str) -> Any:
@@ -150,24 +159,24 @@ def _pictures(group: Group, numbers: Iterator[int]) -> list[Picture]:
 
 
 def _drawn_to(group: Group, images: Path) -> str:
-    """The name of the experiment's own figure, drawn into the folder."""
+    """Draw the experiment's own figure into the folder and return its name."""
     variant = "".join(f"-{word}" for word in group.variant if word not in ("", "resnet50", "full"))
     name = re.sub(r"[^\w.-]+", "-", group.experiment + variant) + ".png"
     images.mkdir(parents=True, exist_ok=True)
     with figure_style():
-        module_of(group.experiment).draw(
+        load_experiment(group.experiment).plot(
             _with_plain_streams(group.records), images / name, title=""
         )
     return f"{images.name}/{name}"
 
 
 def _drawings(group: Group) -> Iterator[tuple[Callable[[Path], Any], str]]:
-    """The experiment's own figure, and heat maps where single classes are of interest."""
-    module, records = module_of(group.experiment), _with_plain_streams(group.records)
+    """Yield the experiment's own figure, and heat maps per class for some experiments."""
+    module, records = load_experiment(group.experiment), _with_plain_streams(group.records)
     if group.experiment == "codes" and any("map" in record.extra for record in records):
-        yield partial(module.draw_maps, records, title=""), MAPS
+        yield partial(module.plot_maps, records, title=""), MAPS
         records = [replace(record, extra=_without_map(record.extra)) for record in records]
-    yield partial(module.draw, records, title=""), CAPTIONS[group.experiment]
+    yield partial(module.plot, records, title=""), CAPTIONS[group.experiment]
     if group.experiment in _BY_CLASS:
         chosen = heat_maps.shown(group.records)
         confused = [record for record in chosen if "confusion" in record.extra]
@@ -183,13 +192,13 @@ def _without_map(extra: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_plain_streams(records: Sequence[RunRecord]) -> list[RunRecord]:
-    """The records with streams named in words: the order or, of several, how many stages."""
+    """Return the records with streams named by order or, if there are several, by their tasks."""
     orders = {r.stream: r.config.get("order", "") for r in records if r.config.get("order")}
     several = sum(order != "iid" for order in orders.values()) > 1
 
     def plain(record: RunRecord) -> str:
-        if several and record.stages[1:]:
-            return f"{len(record.stages)} × {len(record.stages[0])} classes"
+        if several and record.tasks[1:]:
+            return f"{len(record.tasks)} × {len(record.tasks[0])} classes"
         return str(orders.get(record.stream, record.stream))
 
     return [replace(record, stream=plain(record)) for record in records]
@@ -198,42 +207,43 @@ def _with_plain_streams(records: Sequence[RunRecord]) -> list[RunRecord]:
 def _picture(draw: Callable[[Path], Any], caption: str, number: int) -> Picture | None:
     try:
         return Picture(figure(draw, caption, number), caption)
-    except ValueError:  # such as decision regions, which only the first seed's records have
+    except ValueError:  # only records of the first seed have decision regions
         return None
 
 
 def _table(group: Group) -> Table:
-    """The experiment's rows; of `field`, a part a data set, the most accurate first."""
+    """Return the experiment's rows; of `all-methods`, one part per data set, best first."""
     parts: dict[str, dict[str, Mapping[str, Any]]] = {}
+    by_data_set = group.experiment == _BY_DATA_SET
     for name, row in group.rows.items():
-        short, comma, data = name.rpartition(", ") if group.experiment == "field" else ("", "", "")
-        parts.setdefault(data, {})[short if comma else name] = _columns(row)
+        short, _, data = name.rpartition(", ") if by_data_set else (name, "", "")
+        parts.setdefault(data, {})[short] = _columns(row)
     headings = list(dict.fromkeys(h for own in parts.values() for row in own.values() for h in row))
     cells = {}
     for data, own in parts.items():
         names = list(own)
-        if group.experiment == "field":
+        if by_data_set:
             names.sort(key=lambda name: -(own[name]["final accuracy"]["mean"] or 0))
         cells[data] = [[name, *(shown(own[name].get(h)) for h in headings)] for name in names]
     return Table(headings, cells)
 
 
 def _columns(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row with a column for each number: a list has one for each stage."""
+    """Return a row with one column per number; a list has one per task."""
     columns: dict[str, Any] = {}
     for name, value in row.items():
         several = value if isinstance(value, list) else []
-        stages = {f"{name}, stage {i}": f"{v:.3f}" for i, v in enumerate(several, 1)}
-        columns |= stages or {name: value}
+        tasks = {f"{name}, task {i}": f"{v:.3f}" for i, v in enumerate(several, 1)}
+        columns |= tasks or {name: value}
     return columns
 
 
 def _about(group: Group) -> dict[str, str]:
-    """What was run: a line of facts for a group."""
+    """Describe the runs of a group."""
     records = group.records
     data = [record.config.get("data", {}) for record in records]
     learned = sum(sum(record.times.values()) for record in records)
-    epochs = epochs_of(records)
+    epochs = get_epochs(records)
     return {
         "data": listed(str(d.get("train", "points in the plane")) for d in data),
         "keys from": listed(str(d.get("keys", "")) for d in data),
@@ -247,7 +257,7 @@ def _about(group: Group) -> dict[str, str]:
 
 
 def _versions(collection: Collection) -> list[str]:
-    """Each set of versions that runs had, once."""
+    """Return the distinct sets of versions of the runs."""
     every: list[RunRecord] = [record for group in collection.groups for record in group.records]
     sets = ({k: v for k, v in record.versions.items() if k != "device"} for record in every)
     texts = (", ".join(f"{name} {version}" for name, version in own.items()) for own in sets)

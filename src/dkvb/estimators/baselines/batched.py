@@ -19,7 +19,7 @@ STEPS_A_GRAPH = 64  # of training, recorded as one CUDA graph
 _ORDERS_AT_ONCE = 1 << 24  # row numbers of epochs drawn ahead: 128 MB
 
 
-class Stack:
+class BatchedTrainer:
     """R models that learn from shared rows x (n, m) with labels in columns y (n,).
 
     While the stack lives, the tensors of a model are views of the stack's: what the stack learns,
@@ -121,7 +121,7 @@ class Stack:
 class _Recorded:
     """Steps over as many batches as `rows` (R, length) holds, as one CUDA graph."""
 
-    def __init__(self, stack: Stack, rows: Tensor) -> None:
+    def __init__(self, stack: BatchedTrainer, rows: Tensor) -> None:
         self._rows = rows.clone()
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph):
@@ -132,7 +132,7 @@ class _Recorded:
         self._graph.replay()
 
 
-def _aside(stack: Stack, rows: Tensor) -> None:
+def _aside(stack: BatchedTrainer, rows: Tensor) -> None:
     """Steps on a stream of their own, as PyTorch asks of the first ones before a recording."""
     stream, present = torch.cuda.Stream(rows.device), torch.cuda.current_stream(rows.device)
     stream.wait_stream(present)

@@ -17,7 +17,7 @@ from dkvb._support.validation import one_of, positive_int, real
 from dkvb.estimators.base import Columns, Floats, Rows, StreamClassifier, check_device, softmax
 from dkvb.estimators.baselines._consolidation import Signals, ewc_notes
 from dkvb.estimators.baselines._optimizers import OPTIMIZERS, Tensors, adam_notes
-from dkvb.estimators.baselines.batched import Stack
+from dkvb.estimators.baselines.batched import BatchedTrainer
 from dkvb.estimators.labels import LabelIndex
 
 _SCORED_ROWS = 4096  # rows scored at a time, which bounds memory
@@ -142,7 +142,7 @@ class GradientClassifier(StreamClassifier):
         x = torch.from_numpy(rows).to(self.device)  # (n, m)
         y = torch.from_numpy(columns).to(self.device)  # (n,)
         everything = torch.arange(len(x), device=x.device)[None]  # (1, n)
-        Stack([self], x, y).learn(everything, self.epochs)
+        BatchedTrainer([self], x, y).learn(everything, self.epochs)
 
     def _learned(self) -> State:
         state = State(facts={"epoch": self._epoch, "seed": self._seed_})

@@ -18,7 +18,7 @@ class NeighboursClassifier(StreamClassifier):
     """The majority among the k nearest rows seen; equal votes go to the nearer neighbours.
 
     Needs: no task boundaries and no classes known in advance, but keeps every row it has seen, the
-    most a replay memory can hold: a reference, not a rival with bounded memory.
+    most a replay memory can hold: a reference, not a baseline with bounded memory.
     Memory: n·m float32 numbers, n growing without end.
 
     >>> knn = NeighboursClassifier(k=1).partial_fit([[0.0, 1.0], [1.0, 0.0]], ["up", "right"])

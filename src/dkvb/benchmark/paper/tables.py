@@ -6,12 +6,12 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from statistics import fmean
 from typing import Any, TypeVar
 
-from dkvb.benchmark.records import Number, RunRecord, spread
+from dkvb.benchmark.records import Number, RunRecord, mean_and_std
 
 Key = TypeVar("Key", bound=Hashable)
 
 
-def grouped(
+def group_by(
     records: Iterable[RunRecord], key: Callable[[RunRecord], Key]
 ) -> dict[Key, list[RunRecord]]:
     """Records by a key, in the order of appearance."""
@@ -21,7 +21,7 @@ def grouped(
     return groups
 
 
-def order_of(record: RunRecord) -> str:
+def get_order(record: RunRecord) -> str:
     """`class-incremental` or `iid`."""
     return str(record.config["order"])
 
@@ -38,32 +38,32 @@ def only(
     return [
         record
         for record in records
-        if order in (None, order_of(record)) and classifier in (None, record.classifier)
+        if order in (None, get_order(record)) and classifier in (None, record.classifier)
     ]
 
 
-def finals(records: Sequence[RunRecord]) -> list[float]:
+def final_accuracies(records: Sequence[RunRecord]) -> list[float]:
     """Final accuracies in percent."""
     found = (record.metrics["final_accuracy"] for record in records)
     return [100 * value for value in found if value is not None]
 
 
-def mean_final(records: Sequence[RunRecord]) -> float | None:
+def mean_final_accuracy(records: Sequence[RunRecord]) -> float | None:
     """Their mean; None of none."""
-    found = finals(records)
+    found = final_accuracies(records)
     return fmean(found) if found else None
 
 
 def final(records: Sequence[RunRecord]) -> dict[str, Number]:
     """Final accuracy in percent, mean and standard deviation over seeds."""
-    return spread(finals(records))
+    return mean_and_std(final_accuracies(records))
 
 
 def metric(records: Sequence[RunRecord], name: str, scale: float = 1.0) -> dict[str, Number]:
     """Any metric of the records, mean and standard deviation over seeds."""
-    return spread([record.metrics.get(name) for record in records], scale)
+    return mean_and_std([record.metrics.get(name) for record in records], scale)
 
 
-def encoder_of(records: Sequence[RunRecord]) -> str:
+def get_encoder(records: Sequence[RunRecord]) -> str:
     """The encoder whose embeddings these records are about."""
     return str(records[0].config.get("data", {}).get("encoder", "")) if records else ""

@@ -4,35 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from dkvb.benchmark.paper import module_of
-from dkvb.benchmark.paper._source import Bundled
-from dkvb.benchmark.paper._tables import encoder_of
+from dkvb.benchmark.paper import load_experiment
+from dkvb.benchmark.paper.source import Bundled
+from dkvb.benchmark.paper.tables import get_encoder
 from dkvb.benchmark.records import RunRecord
 
 # What is worth more comes first; and what a title says of it.
 KINDS = {
     "full": "",
-    "changed": "own settings",
+    "changed": "changed settings",
     "synthetic": "synthetic rows",
     "quick": "quick: small sizes, few epochs, bundled data",
 }
 
 
-def changes_of(record: RunRecord) -> str:
+def get_changes(record: RunRecord) -> str:
     """What somebody changed of the configuration, by `--set`."""
     changes = record.config.get("changes", {})
     return ", ".join(f"{name}={value}" for name, value in changes.items())
 
 
-def settings_of(record: RunRecord) -> tuple[str, str]:
+def get_variant(record: RunRecord) -> tuple[str, str]:
     """Encoder and changes: records that differ in these are no seeds of one run."""
-    return encoder_of([record]), changes_of(record)
+    return get_encoder([record]), get_changes(record)
 
 
-def kind_of(experiment: str, records: Sequence[RunRecord]) -> str:
+def classify_records(experiment: str, records: Sequence[RunRecord]) -> str:
     """`full`, or why these numbers cannot be held against the paper's."""
-    encoder, module = encoder_of(records), module_of(experiment)
-    if any(map(changes_of, records)):
+    encoder, module = get_encoder(records), load_experiment(experiment)
+    if any(map(get_changes, records)):
         return "changed"
     if encoder == Bundled.encoder:
         return "quick"
@@ -47,12 +47,12 @@ def kind_of(experiment: str, records: Sequence[RunRecord]) -> str:
         return next((kind for kind, same in matches.items() if same), "changed")
     if all("changes" in record.config for record in records):  # and says that there were none
         return "full"
-    epochs = epochs_of(records)
+    epochs = get_epochs(records)
     return "full" if epochs <= {getattr(module.PAPER, "epochs", None)} else "changed"
 
 
-def epochs_of(records: Iterable[RunRecord]) -> set[int]:
-    """Epochs a stage of the bottlenecks that learn by gradient descent."""
+def get_epochs(records: Iterable[RunRecord]) -> set[int]:
+    """Epochs a task of the bottlenecks that learn by gradient descent."""
     found = set()
     for record in records:
         config = record.config

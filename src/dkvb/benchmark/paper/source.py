@@ -91,7 +91,7 @@ def _read(path: Path) -> Rows:
     return read_labelled(path, "--data")
 
 
-def stream_data(source: Source, target: str, keys: str) -> Data:
+def load_stream_data(source: Source, target: str, keys: str) -> Data:
     """Train and test of `target`, and the train rows of `keys` to fit keys to."""
     source.require(target, keys)
     names = {"train": target, "keys": keys, "encoder": source.encoder}

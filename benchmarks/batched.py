@@ -1,7 +1,7 @@
-"""`python -m benchmarks.stacked`: gradient-trained rivals side by side on one CUDA card.
+"""`python -m benchmarks.batched`: gradient-trained baselines side by side on one CUDA card.
 
 First a check: a stack must give what single runs give, on the card and on the CPU. Then speed, on
-random rows of the paper's sizes: 50,000 rows of 2,048 numbers, stages of 10,000. A stage of the
+random rows of the paper's sizes: 50,000 rows of 2,048 numbers, tasks of 10,000. A task of the
 paper is 2,000 epochs; a few are enough to measure. With `--device cpu` everything is small.
 """
 
@@ -22,21 +22,21 @@ from sklearn.base import clone
 from torch import Tensor
 
 from benchmarks import records
-from dkvb.benchmark.batched_training import Run, train_stack
+from dkvb.benchmark.batched_training import Run, train_batched
 from dkvb.benchmark.runner import evaluate
 from dkvb.benchmark.streams import class_incremental
-from dkvb.estimators.baselines.batched import Stack
+from dkvb.estimators.baselines.batched import BatchedTrainer
 from dkvb.estimators.baselines.gradient import GradientClassifier
 from dkvb.estimators.registry import EWCClassifier, LinearClassifier, MLPClassifier, SDMLPClassifier
 
 TOLERANCE = 1e-3  # of scores after a few hundred steps, relative to the largest
-EPOCHS, STAGES = 2000, 5  # of the paper's experiment
+EPOCHS, TASKS = 2000, 5  # of the paper's experiment
 CLASSES = 10
 
 
 @dataclass(frozen=True)
 class Case:
-    """So many models of one kind, each on a stage of so many rows."""
+    """So many models of one kind, each on a task of so many rows."""
 
     name: str
     model: GradientClassifier
@@ -46,7 +46,7 @@ class Case:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.stacked", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.batched", description=__doc__)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--seconds", type=float, default=2.0, help="about so long a case")
     given = parser.parse_args(arguments)
@@ -83,10 +83,10 @@ def check(device: str) -> int:
 
 
 def _three_ways(kind: GradientClassifier) -> tuple[list[Any], list[Any], list[Any]]:
-    """Scores of test rows after three stages: stacked, alone on the device, and on the CPU."""
+    """Scores of test rows after three tasks: stacked, alone on the device, and on the CPU."""
     rng = np.random.default_rng(0)
     centres = rng.random((6, 40))
-    y = rng.permutation(np.repeat(np.arange(6), 70))  # 140 rows a stage: batches of 32 and 12
+    y = rng.permutation(np.repeat(np.arange(6), 70))  # 140 rows a task: batches of 32 and 12
     X = (centres[y] + 0.3 * rng.random((len(y), 40))).astype(np.float32)
     data = (X, y), (X[:50], y[:50])
     own = [
@@ -101,12 +101,12 @@ def _three_ways(kind: GradientClassifier) -> tuple[list[Any], list[Any], list[An
     def one_by_one(device: str) -> list[Any]:
         models = [clone(model).set_params(device=device) for model in own]
         for model, stream in zip(models, streams, strict=True):
-            evaluate(partial(_itself, model), stream, *data, at_end=True)
+            evaluate(partial(_itself, model), stream, *data, final_only=True)
         return scores(models)
 
     alone, on_cpu = one_by_one(kind.device), one_by_one("cpu")
     runs = [Run(model, stream) for model, stream in zip(own, streams, strict=True)]
-    train_stack(runs, *data, at_end=True)
+    train_batched(runs, *data, final_only=True)
     return scores(own), alone, on_cpu
 
 
@@ -118,15 +118,15 @@ def _itself(model: GradientClassifier) -> GradientClassifier:
 def measure(device: str, seconds: float) -> None:
     """Steps a second in float32 and in TF32, and what a whole run of all models would take."""
     small = torch.device(device).type != "cuda"
-    n, width, stage = (2000, 64, 400) if small else (50_000, 2048, 10_000)
+    n, width, task = (2000, 64, 400) if small else (50_000, 2048, 10_000)
     x, y = _rows(n, width, device)
     neurons = 200 if small else 10_000
     cases = [
-        Case("linear, stages", LinearClassifier(), 30, stage, STAGES * EPOCHS),
+        Case("linear, tasks", LinearClassifier(), 30, task, TASKS * EPOCHS),
         Case("linear, iid", LinearClassifier(), 10, n, EPOCHS),
-        Case("mlp, stages", MLPClassifier(), 30, stage, STAGES * EPOCHS),
-        Case("sdmlp 1,000", SDMLPClassifier(n_neurons=neurons // 10), 5, stage, STAGES * EPOCHS),
-        Case("sdmlp 10,000", SDMLPClassifier(n_neurons=neurons), 5, stage, STAGES * EPOCHS),
+        Case("mlp, tasks", MLPClassifier(), 30, task, TASKS * EPOCHS),
+        Case("sdmlp 1,000", SDMLPClassifier(n_neurons=neurons // 10), 5, task, TASKS * EPOCHS),
+        Case("sdmlp 10,000", SDMLPClassifier(n_neurons=neurons), 5, task, TASKS * EPOCHS),
     ]
     lines = []
     for case in cases:
@@ -147,7 +147,7 @@ def _line(
         model._begin(np.arange(CLASSES), x.shape[1])
     if x.is_cuda:
         torch.cuda.reset_peak_memory_stats()
-    stack = Stack(models, x, y)
+    stack = BatchedTrainer(models, x, y)
     generator = torch.Generator().manual_seed(0)
     rows = torch.stack([torch.randperm(len(x), generator=generator)[: case.rows] for _ in models])
     rows = rows.to(device)

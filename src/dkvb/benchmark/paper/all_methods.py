@@ -1,11 +1,11 @@
 """Beyond the paper: every classifier and every rule on the same embeddings.
 
-    dkvb reproduce field --data DIR --seeds 1,2,3 --out OUT
+    dkvb reproduce all-methods --data DIR --seeds 1,2,3 --out OUT
 
-CIFAR-10 in stages of two classes, CIFAR-100 in stages of ten, keys from the other data set. Final
+CIFAR-10 in tasks of two classes, CIFAR-100 in tasks of ten, keys from the other data set. Final
 and average incremental accuracy, forgetting, seconds of learning, and the size of what is kept.
 `ewc` is told where tasks end; `neighbours` keeps all data. Those trained by gradients repeat each
-stage for `epochs`, or `rival_epochs` with a rate so much larger.
+task for `epochs`, or `baseline_epochs` with a rate so much larger.
 """
 
 from __future__ import annotations
@@ -16,25 +16,26 @@ from pathlib import Path
 from typing import Any
 
 from dkvb.benchmark.grid import ClassifierSpec
+from dkvb.benchmark.jobs import Job
 from dkvb.benchmark.paper import _models
-from dkvb.benchmark.paper._experiment import Setup
-from dkvb.benchmark.paper._tables import final, grouped, mean_final, metric
-from dkvb.benchmark.plots import draw_bars
-from dkvb.benchmark.records import Job, RunRecord, spread
+from dkvb.benchmark.paper.experiment import Setup
+from dkvb.benchmark.paper.tables import final, group_by, mean_final_accuracy, metric
+from dkvb.benchmark.plots import plot_bars
+from dkvb.benchmark.records import RunRecord, mean_and_std
 
 TITLE = "Every classifier on the same embeddings"
 
 
 @dataclass(frozen=True)
 class Config(_models.Schedule):
-    """Classes a stage of each data set, and how long those trained by gradients train."""
+    """Classes per task of each data set, and how long those trained by gradients train."""
 
-    stages: tuple[tuple[str, str, int], ...] = (
-        ("cifar10", "cifar100", 2),  # data, keys, classes a stage
+    tasks: tuple[tuple[str, str, int], ...] = (
+        ("cifar10", "cifar100", 2),  # data, keys, classes per task
         ("cifar100", "cifar10", 10),
     )
     epochs: int = 500
-    rival_epochs: int = 20
+    baseline_epochs: int = 20
     least_squares: tuple[int, int] = (320, 32)  # codebooks and pairs
     ranpac_features: int = 10_240
     sdmlp_neurons: int = 1000
@@ -42,20 +43,20 @@ class Config(_models.Schedule):
 
 PAPER = Config()
 QUICK = Config(
-    **_models.SMALL | {"rival_rate": 0.005},
+    **_models.SMALL | {"baseline_rate": 0.005},
     least_squares=(40, 16),
     ranpac_features=1000,
     sdmlp_neurons=200,
-    rival_epochs=10,
-    stages=(("cifar10", "cifar100", 2), ("cifar100", "cifar10", 20)),
+    baseline_epochs=10,
+    tasks=(("cifar10", "cifar100", 2), ("cifar100", "cifar10", 20)),
 )
 
 
 def specs(config: Config) -> list[ClassifierSpec]:
     """All classifiers, the bottleneck with each of its rules first."""
     # Of rate × steps, a probe gets what the paper's 2,000 epochs give it.
-    rate = config.rival_rate * 2000 / config.rival_epochs
-    trained = {"epochs": config.rival_epochs}
+    rate = config.baseline_rate * 2000 / config.baseline_epochs
+    trained = {"epochs": config.baseline_epochs}
     descent = trained | {"learning_rate": rate}
     books, pairs = config.least_squares
     sizes = {"n_codebooks": config.n_codebooks, "n_pairs": config.n_pairs}
@@ -77,15 +78,15 @@ def specs(config: Config) -> list[ClassifierSpec]:
     ]
 
 
-def jobs(setup: Setup) -> list[Job]:
+def make_jobs(setup: Setup) -> list[Job]:
     """Every classifier on every data set."""
     return [
         job
-        for target, keys, size in setup.config.stages
-        for job in setup.stream_jobs(
-            setup.data(target, keys=keys),
+        for target, keys, size in setup.config.tasks
+        for job in setup.make_stream_jobs(
+            setup.load_data(target, keys=keys),
             specs(setup.config),
-            classes_per_stage=size,
+            classes_per_task=size,
             memory=True,
         )
     ]
@@ -95,26 +96,26 @@ def _data(record: RunRecord) -> str:
     return str(record.config["data"]["train"])
 
 
-def table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
+def make_table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
     """A row a classifier and data set."""
     return {
         f"{name}, {data}": {
             "final accuracy": final(own),
             "average incremental": metric(own, "average_incremental_accuracy", 100),
             "forgetting": metric(own, "forgetting", 100),
-            "learning (s)": spread([r.times["learn"] for r in own]),
+            "learning (s)": mean_and_std([r.times["learn"] for r in own]),
             "memory (MB)": metric(own, "memory_bytes", 1e-6),
         }
-        for (data, name), own in grouped(records, lambda r: (_data(r), r.classifier)).items()
+        for (data, name), own in group_by(records, lambda r: (_data(r), r.classifier)).items()
     }
 
 
-def draw(records: Sequence[RunRecord], path: Path, title: str) -> Path:
+def plot(records: Sequence[RunRecord], path: Path, title: str) -> Path:
     """Final accuracy of each classifier, a bar a data set; the most accurate first."""
-    by_name = grouped(records, lambda r: r.classifier)
-    names = sorted(by_name, key=lambda name: -(mean_final(by_name[name]) or 0))
+    by_name = group_by(records, lambda r: r.classifier)
+    names = sorted(by_name, key=lambda name: -(mean_final_accuracy(by_name[name]) or 0))
     bars = {
-        name: {data: final(same) for data, same in grouped(by_name[name], _data).items()}
+        name: {data: final(same) for data, same in group_by(by_name[name], _data).items()}
         for name in names
     }
-    return draw_bars(bars, path, title, "final accuracy (%)")
+    return plot_bars(bars, path, title, "final accuracy (%)")
