@@ -1,5 +1,9 @@
 """Large embedding files: written in parts, memory-mapped when read."""
 
+import io
+import tracemalloc
+import zipfile
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -101,3 +105,93 @@ def test_a_damaged_fingerprint_is_no_missing_one(tmp_path):
     path.write_bytes(content)
     with pytest.raises(ValueError, match="cannot be read"):
         read_encoder(path)
+
+
+def peak_of(call):
+    """Bytes of memory that a call takes at most, and the error it raises."""
+    tracemalloc.start()
+    try:
+        with pytest.raises((ValueError, TypeError)) as caught:
+            call()
+        return tracemalloc.get_traced_memory()[1], str(caught.value)
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_small_file_that_would_take_much_memory_is_refused_by_its_header(tmp_path, monkeypatch):
+    path = tmp_path / "bomb.npz"
+    np.savez_compressed(path, x=np.zeros((2000, 5000), np.float32), y=np.zeros(2000, int))
+    assert path.stat().st_size < 100_000
+    monkeypatch.setattr(embeddings_file, "_MEMORY", 20 << 20)
+    for read in (read_embeddings, read_labelled):
+        peak, message = peak_of(lambda read=read: read(path))
+        assert "40.0 MB of memory" in message
+        assert peak < 1 << 20
+    for width in (4, 5001):
+        peak, message = peak_of(lambda width=width: read_embeddings(path, width=width))
+        assert f"expected width {width}" in message
+        assert peak < 1 << 20
+    assert embeddings_file.width_of(path) == 5000
+
+
+def test_labels_that_would_take_much_memory_are_refused_by_their_header(tmp_path, monkeypatch):
+    path = tmp_path / "bomb.npz"
+    np.savez_compressed(path, x=np.zeros((50, 2), np.float32), y=np.array(["a" * 200_000] * 50))
+    monkeypatch.setattr(embeddings_file, "_MEMORY", 20 << 20)
+    peak, message = peak_of(lambda: read_labelled(path))
+    assert "40.0 MB of memory" in message
+    assert peak < 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("label", "problem"),
+    [
+        ("a" * 1001, r"at most 1,000 characters; got one of 1,001 that starts with 'aaaa"),
+        ("a\0b", "without control characters"),
+        ("a\n", "without control characters"),
+        ("\x1b[31m", "without control characters"),
+        ("\ud800", "without control characters"),
+    ],
+)
+def test_labels_that_no_model_can_hold_are_refused(tmp_path, label, problem):
+    np.savez(tmp_path / "a.npz", x=rows(2), y=np.array(["good", label]))
+    with pytest.raises(ValueError, match=rf"a\.npz, y: expected labels .*{problem}|{problem}"):
+        read_labelled(tmp_path / "a.npz")
+    np.savez(tmp_path / "a.npz", x=rows(2), y=np.array(["good", "é 漢 🦊 a b"]))
+    assert len(read_labelled(tmp_path / "a.npz")[1]) == 2
+
+
+@given(st.lists(st.text(), min_size=1, max_size=5))
+def test_an_array_of_labels_is_refused_as_its_texts_are(labels):
+    from dkvb._support.label_text import check_text_array, check_texts
+
+    array = np.array(labels)
+    refused = []
+    for check, given_labels in ((check_texts, array.tolist()), (check_text_array, array)):
+        try:
+            check(given_labels, "y")
+            refused.append(None)
+        except ValueError as error:
+            refused.append(str(error))
+    assert refused[0] == refused[1]
+
+
+def test_a_header_that_promises_more_than_there_is_says_so(tmp_path):
+    path = tmp_path / "a.npz"
+    buffer = io.BytesIO()
+    np.save(buffer, rows(2))
+    content = buffer.getvalue().replace(b"(2, 7)", b"(9, 9)")
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("x.npy", content)
+    with pytest.raises(ValueError, match="its header describes"):
+        read_embeddings(path)
+
+
+def test_changed_bytes_of_the_rows_are_noticed(tmp_path):
+    path = tmp_path / "a.npz"
+    np.savez(path, x=rows(9))
+    content = bytearray(path.read_bytes())
+    content[200] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="CRC"):
+        read_embeddings(path)

@@ -160,7 +160,7 @@ def _from_npz(
     path: Path, encoder: str | None, labelled: bool, like: Reference | None, option: str
 ) -> LabelledRows:
     from dkvb.embedding import absolute_name
-    from dkvb.embedding.npz import read_embeddings, read_encoder, read_labelled
+    from dkvb.embedding.npz import read_embeddings, read_encoder, read_labelled, width_of
 
     told, fingerprint = read_encoder(path, option)
     named = None if encoder is None else absolute_name(encoder)
@@ -171,11 +171,11 @@ def _from_npz(
         )
     source = Source(told or named, fingerprint)
     check_same_encoder(f"{option} {path}", source, like)
+    _check_same_width(f"{option} {path}", width_of(path, option), like)  # before it is inflated
     if labelled or _has_labels(path):
         rows = LabelledRows(*read_labelled(path, option), *source)
     else:
         rows = LabelledRows(read_embeddings(path, option), None, *source)
-    _check_same_width(f"{option} {path}", rows.width, like)
     return rows
 
 

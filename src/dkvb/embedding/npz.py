@@ -9,17 +9,21 @@ but memory-mapped, in float32 or float16: the rows that are used come from the d
 from __future__ import annotations
 
 import io
+import math
 import struct
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from rich.filesize import decimal
 
 from dkvb._support import validation
 from dkvb._support.files import replace_file
+from dkvb._support.label_text import check_text_array
 
 Array = npt.NDArray[Any]
 
@@ -27,6 +31,9 @@ MAPPED_FROM = 1 << 30  # bytes of `x`: what is smaller is read, and then indepen
 
 _KINDS = {"i": "integers", "u": "integers", "b": "booleans", "U": "strings"}
 _CHUNK = 1 << 16  # rows that are checked at a time
+_SMALL = 1 << 16  # bytes of a text
+_MEMORY = 900 << 20  # bytes that arrays may take however small their file is
+_EXPANSION = 16  # and how many times the size of a larger file they may take
 _LOCAL_HEADER = struct.Struct("<4s5H3L2H")  # of a member in a zip archive: signature to lengths
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the same rows make the same file, whenever
 
@@ -36,7 +43,7 @@ def read_embeddings(path: str | Path, name: str = "file", width: int | None = No
 
     Float32 in memory; from `MAPPED_FROM` bytes on, memory-mapped in the file's own float type.
     """
-    return _embeddings(path, _arrays(path, name, ("x",))["x"], name, width)
+    return _read(path, name, ("x",), width)["x"]
 
 
 def read_labelled(
@@ -46,38 +53,26 @@ def read_labelled(
 
     `like`: labels of another file that these must be of one kind with.
     """
-    arrays = _arrays(path, name, ("x", "y"))
-    x = _embeddings(path, arrays["x"], name, width)
-    y = arrays["y"]
+    arrays = _read(path, name, ("x", "y"), width)
+    x, y = arrays["x"], arrays["y"]
     where = f"{name} {path}, y"
-    if y.dtype.kind not in _KINDS:
-        raise TypeError(
-            f"{where}: expected labels that are integers or strings; got dtype {y.dtype}; "
-            "convert them, e.g. with y.astype(int) or y.astype(str)"
-        )
-    if y.shape != (len(x),):
-        raise ValueError(
-            f"{where}: expected one label a row, shape ({len(x)},); got {y.shape}; "
-            "save x and y of the same rows"
-        )
     if like is not None and _KINDS[y.dtype.kind] != _KINDS[like.dtype.kind]:
         raise TypeError(
             f"{where}: expected {_KINDS[like.dtype.kind]}, as in the train file; "
             f"got {_KINDS[y.dtype.kind]}; use one kind of label in both files"
         )
+    check_text_array(y, where)
     return x, _as_int64(y, where) if y.dtype.kind in "iu" else y
 
 
 def read_encoder(path: str | Path, name: str = "file") -> tuple[str | None, str | None]:
-    """The name and the fingerprint of the encoder that made a file's rows; None where not told."""
+    """The name and the fingerprint of the encoder that made a file's rows; None where unknown."""
     if not zipfile.is_zipfile(path):
         return None, None  # whoever reads the rows says what is wrong
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            held = set(archive.files)
+        with zipfile.ZipFile(path) as archive:
             encoder, fingerprint = (
-                _text(archive[key]) if key in held else None
-                for key in ("encoder", "encoder_fingerprint")
+                _text(archive, key) for key in ("encoder", "encoder_fingerprint")
             )
     except Exception as error:  # as below
         raise ValueError(
@@ -88,46 +83,158 @@ def read_encoder(path: str | Path, name: str = "file") -> tuple[str | None, str 
     return encoder, fingerprint
 
 
-def _text(array: Array) -> str | None:
-    """One string; None for what an array of that name may hold in files of others."""
-    return str(array) or None if array.dtype.kind == "U" and array.ndim == 0 else None
+def width_of(path: str | Path, name: str = "file") -> int:
+    """The width m of a file's embeddings, by the header of `x` alone."""
+    with _opened(path, name, ("x",)) as (_, members):
+        return int(members["x"].shape[1])
 
 
-def _arrays(path: str | Path, name: str, wanted: tuple[str, ...]) -> dict[str, Array]:
-    if not Path(path).is_file():
-        raise ValueError(f"{name}: expected an npz file; found no file at {path}; check the path")
-    try:
-        with Path(path).open("rb") as file:
-            if not zipfile.is_zipfile(file):
-                raise ValueError("it is no npz archive, or a cut one")
-            file.seek(0)
-            with np.load(file, allow_pickle=False) as archive:
-                held = list(archive.files)
-                mapped = _mapped(path, archive.zip) if "x" in held else None
-                arrays = {} if mapped is None else {"x": mapped}
-                arrays |= {key: archive[key] for key in wanted if key in held and key not in arrays}
-    except Exception as error:  # a foreign file makes the reader raise anything: all mean the same
-        raise ValueError(
-            f"{name} {path}: expected an npz file with arrays {' and '.join(wanted)}; it cannot be "
-            f"read ({error}); write it again with numpy.savez"
-        ) from error
-    missing = [key for key in wanted if key not in arrays]
-    if missing:
-        raise ValueError(
-            f"{name} {path}: expected arrays {' and '.join(wanted)}; "
-            f"got {', '.join(held) or 'none'}; add {' and '.join(missing)} with numpy.savez"
-        )
+class _Member(NamedTuple):
+    """An array of an archive, as its header describes it."""
+
+    info: zipfile.ZipInfo
+    shape: tuple[int, ...]
+    by_column: bool
+    dtype: np.dtype[Any]
+    start: int  # bytes of the header
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+def _read(
+    path: str | Path, name: str, keys: tuple[str, ...], width: int | None
+) -> dict[str, Array]:
+    """Arrays by name. All that headers say is checked before anything is inflated."""
+    with _opened(path, name, keys) as (archive, members):
+        where = f"{name} {path}, x"
+        n, m = members["x"].shape
+        if width is not None and m != width:
+            raise ValueError(
+                f"{where}: expected width {width}, as in the train file; got {m}; "
+                "use embeddings of the same encoder"
+            )
+        if "y" in members:
+            _check_labels(members["y"], n, f"{name} {path}, y")
+        mapped = _mapped(path, members["x"])
+        _check_memory(path, name, [one for key, one in members.items() if key in keys], mapped)
+        try:
+            arrays = {
+                key: mapped if key == "x" and mapped is not None else _array(archive, members[key])
+                for key in keys
+            }
+        except Exception as error:  # damaged content makes the readers raise anything
+            raise _unreadable(path, name, keys, error) from error
+    arrays["x"] = _finite(arrays["x"], where)
     return arrays
 
 
-def _embeddings(path: str | Path, x: Array, name: str, width: int | None) -> Array:
-    where = f"{name} {path}, x"
-    validation.rows(x, where)
-    if width is not None and x.shape[1] != width:
+@contextmanager
+def _opened(
+    path: str | Path, name: str, keys: tuple[str, ...]
+) -> Iterator[tuple[zipfile.ZipFile, dict[str, _Member]]]:
+    """An archive and the headers of its arrays `keys`, of which `x` is a table of numbers."""
+    if not Path(path).is_file():
+        raise ValueError(f"{name}: expected an npz file; found no file at {path}; check the path")
+    try:
+        archive = zipfile.ZipFile(path)
+    except Exception as error:  # a foreign file makes the reader raise anything: all mean the same
+        raise _unreadable(path, name, keys, "it is no npz archive, or a cut one") from error
+    with archive:
+        held = [one.removesuffix(".npy") for one in archive.namelist()]
+        missing = [key for key in keys if key not in held]
+        if missing:
+            raise ValueError(
+                f"{name} {path}: expected arrays {' and '.join(keys)}; "
+                f"got {', '.join(held[:20]) or 'none'}; add {' and '.join(missing)} with "
+                "numpy.savez"
+            )
+        try:
+            members = {key: _member(archive, key) for key in keys}
+        except Exception as error:
+            raise _unreadable(path, name, keys, error) from error
+        _check_table(members["x"], f"{name} {path}, x")
+        yield archive, members
+
+
+def _unreadable(path: str | Path, name: str, keys: tuple[str, ...], why: Any) -> ValueError:
+    reason = " ".join(str(why).split())[:200]
+    return ValueError(
+        f"{name} {path}: expected an npz file with arrays {' and '.join(keys)}; it cannot be "
+        f"read ({reason}); write it again with numpy.savez"
+    )
+
+
+def _member(archive: zipfile.ZipFile, key: str) -> _Member:
+    info = archive.getinfo(f"{key}.npy")
+    with archive.open(info) as file:
+        shape, by_column, dtype = _npy_header(file)
+        member = _Member(info, shape, by_column, dtype, file.tell())
+    if dtype.hasobject:
+        raise ValueError(f"{key} holds Python objects, which are never loaded")
+    if min(shape, default=0) < 0 or member.start + member.size != info.file_size:
         raise ValueError(
-            f"{where}: expected width {width}, as in the train file; got {x.shape[1]}; "
-            "use embeddings of the same encoder"
+            f"{key} has {info.file_size} bytes, and its header describes "
+            f"{member.start + member.size}"
         )
+    return member
+
+
+def _check_table(member: _Member, where: str) -> None:
+    """Refuse by its header what `validation.rows` refuses: an array of this shape and no memory."""
+    validation.rows(np.broadcast_to(np.empty((), member.dtype), member.shape), where)
+
+
+def _check_labels(member: _Member, n: int, where: str) -> None:
+    if member.dtype.kind not in _KINDS:
+        raise TypeError(
+            f"{where}: expected labels that are integers or strings; got dtype {member.dtype}; "
+            "convert them, e.g. with y.astype(int) or y.astype(str)"
+        )
+    if member.shape != (n,):
+        raise ValueError(
+            f"{where}: expected one label per row, shape ({n},); got {member.shape}; "
+            "save x and y of the same rows"
+        )
+
+
+def _check_memory(
+    path: str | Path, name: str, members: list[_Member], mapped: Array | None
+) -> None:
+    """Refuse what would take far more memory than the file takes on disk."""
+    needed = 0
+    for member in members:
+        if mapped is None or len(member.shape) != 2:
+            as_float32 = 4 * math.prod(member.shape) if len(member.shape) == 2 else 0
+            needed += member.size + (as_float32 if member.dtype != np.float32 else 0)
+    size = Path(path).stat().st_size
+    if needed > max(_EXPANSION * size, _MEMORY):
+        raise ValueError(
+            f"{name} {path}: expected arrays of at most {_EXPANSION} times the size of the file, "
+            f"{decimal(size)}; they would take {decimal(needed)} of memory; write it again "
+            "uncompressed with numpy.savez if it is meant"
+        )
+
+
+def _array(archive: zipfile.ZipFile, member: _Member) -> Array:
+    with archive.open(member.info) as file:
+        array: Array = np.lib.format.read_array(file, allow_pickle=False)
+        file.read(1)  # at its end the archive's checksum is compared
+    return array
+
+
+def _text(archive: zipfile.ZipFile, key: str) -> str | None:
+    """One string; None for what an array of that name may hold in files of others."""
+    if f"{key}.npy" not in archive.namelist():
+        return None
+    member = _member(archive, key)
+    if member.dtype.kind != "U" or member.shape or member.size > _SMALL:
+        return None
+    return str(_array(archive, member)) or None
+
+
+def _finite(x: Array, where: str) -> Array:
     if isinstance(x, np.memmap):
         for _ in validation.chunks(x, _CHUNK, where):  # which refuses what is not finite
             pass
@@ -137,19 +244,17 @@ def _embeddings(path: str | Path, x: Array, name: str, width: int | None) -> Arr
         return validation.as_float32(x, where).numpy()
 
 
-def _mapped(path: str | Path, archive: Any) -> Array | None:
+def _mapped(path: str | Path, member: _Member) -> Array | None:
     """`x` as a memory map, if it is large, of floats, in rows and not compressed; else None."""
-    member = archive.getinfo("x.npy")
-    if member.compress_type != zipfile.ZIP_STORED or member.file_size < MAPPED_FROM:
+    if member.info.compress_type != zipfile.ZIP_STORED or member.info.file_size < MAPPED_FROM:
+        return None
+    if member.by_column or member.dtype not in (np.float32, np.float16):
         return None
     with Path(path).open("rb") as file:
-        file.seek(member.header_offset)
+        file.seek(member.info.header_offset)
         *_, name_length, extra_length = _LOCAL_HEADER.unpack(file.read(_LOCAL_HEADER.size))
-        file.seek(name_length + extra_length, io.SEEK_CUR)
-        shape, by_column, dtype = _npy_header(file)
-        if by_column or dtype not in (np.float32, np.float16):
-            return None
-        return np.memmap(path, dtype, "r", file.tell(), shape)
+        start = file.tell() + name_length + extra_length + member.start
+    return np.memmap(path, member.dtype, "r", start, member.shape)
 
 
 def _npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
