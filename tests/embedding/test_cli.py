@@ -197,3 +197,108 @@ print([name for name in heavy.split() if name in sys.modules])
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout.strip() == "[]", done.stderr
+
+
+def cache_of(folder, *texts):
+    """A cache with one entry per text."""
+    for text in texts:
+        (folder / "t.csv").write_text(f"text,label\n{text},a\n")
+        result = dkvb("embed", "--encoder", "tiny", "--data", folder / "t.csv", "--cache",
+                      folder / "cache")  # fmt: skip
+        assert result.exit_code == 0, result.output
+    return Cache(folder / "cache")
+
+
+def test_names_with_square_brackets_are_no_markup(folder):
+    odd = folder / "photos [" / "2024]"  # "[/2024]" would close a style that was never opened
+    odd.mkdir(parents=True)
+    (folder / "pictures" / "test").rename(odd / "all")
+    data = ("--data", odd / "all", "--cache", folder / "c [" / "x]")
+    assert dkvb("embed", "--encoder", "means", *data).exit_code == 0
+    listed = dkvb("cache", "ls", "--cache", folder / "c [" / "x]")
+    assert listed.exit_code == 0, listed.exception
+    assert "photos [/2024]" in listed.stdout.replace("\n", "")
+    assert "c [/x]" in listed.stdout.replace("\n", "")
+
+
+SPOILT = [
+    b"", b"{", b"[]", b"null", b"[" * 100_000,
+    json.dumps({"format": 1, "identity": 3}).encode(),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("content", SPOILT)
+def test_one_damaged_entry_stops_no_command(folder, content):
+    cache = cache_of(folder, "hello", "bye", "again")
+    damaged, *_ = cache.entries()
+    (damaged.folder / "entry.json").write_bytes(content)
+    where = ("--cache", folder / "cache")
+    listed = dkvb("cache", "ls", *where)
+    assert listed.exit_code == 0, listed.exception
+    assert "2 kept" in " ".join(listed.stdout.split())
+    assert "1 damaged" in listed.stderr
+    assert len(json.loads(dkvb("cache", "ls", "--json", *where).stdout)) == 2
+    verified = dkvb("cache", "verify", *where)
+    assert verified.exit_code == 1
+    assert f"{damaged.address[:12]}: its description was changed" in verified.stdout
+    removed = dkvb("cache", "rm", "--all", *where)
+    assert (removed.exit_code, removed.stdout.split(",")[0]) == (0, "3 deleted")
+    assert not (folder / "cache").exists()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("dimension", "5"), ("dimension", -1), ("shard_rows", 0), ("created", "now"),
+     ("encoder_name", 7), ("data_name", None), ("batch_rows", 2**80), ("shard_rows", True)],
+)  # fmt: skip
+def test_an_entry_whose_fields_are_odd_is_damaged(folder, field, value):
+    cache = cache_of(folder, "hello")
+    (entry,) = cache.entries()
+    (entry.folder / "entry.json").write_text(json.dumps({**entry.about, field: value}))
+    assert list(cache.entries()) == []
+    assert cache.damaged() == [entry.folder]
+    assert dkvb("cache", "ls", "--cache", folder / "cache").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"sha256": "../../x"}, {"sha256": None}, {"skipped": 3}, {"skipped": [[1, 2]]}, {"entry": []}],
+)
+def test_a_note_that_somebody_changed_is_damage(folder, change):
+    import hashlib
+
+    cache = cache_of(folder, "hello")
+    (entry,) = cache.entries()
+    note = entry.folder / "00000.json"
+    content = json.dumps({**json.loads(note.read_bytes().partition(b"\n")[0]), **change}).encode()
+    note.write_bytes(content + b"\n" + hashlib.sha256(content).hexdigest().encode())
+    verified = dkvb("cache", "verify", "--cache", folder / "cache")
+    assert verified.exit_code == 1
+    assert "shard 0: its note was changed" in verified.stdout
+    assert cache_of(folder, "hello").entries()  # made again
+    assert dkvb("cache", "verify", "--cache", folder / "cache").exit_code == 0
+
+
+def test_rm_all_leaves_nothing_of_its_own_and_touches_nothing_else(folder):
+    embed(folder)
+    cache = folder / "cache"
+    (cache / "embeddings" / ("0" * 32)).mkdir()  # what a killed process leaves
+    (cache / "embeddings" / "notes.txt").write_text("mine")
+    outside = folder / "outside"
+    outside.mkdir()
+    (outside / "file").write_text("mine")
+    (cache / "embeddings" / ("1" * 32)).symlink_to(outside)
+    assert (cache / "files.sqlite").is_file()
+    assert dkvb("cache", "rm", "--all", "--cache", cache).exit_code == 0
+    left = {str(path.relative_to(cache)) for path in cache.rglob("*") if not path.is_symlink()}
+    assert left == {"embeddings", "embeddings/notes.txt"}
+    assert (outside / "file").read_text() == "mine"
+
+
+def test_a_shard_cut_in_use_does_not_end_the_process(folder):
+    cache = cache_of(folder, "hello")
+    (entry,) = cache.entries()
+    shard = entry.shard(0)
+    with next(entry.folder.glob("00000-*.npy")).open("rb+") as file:
+        file.truncate(0)
+    assert np.isfinite(shard.rows.sum())

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.filesize import decimal
 
 from dkvb.cli._rows import (
     AllowDownload,
@@ -26,7 +27,6 @@ from dkvb.cli._shared import (
     short_warnings,
     to_json,
 )
-from dkvb.cli.embed import readable
 from dkvb.cli.model import AsJson, Where, read_model
 
 AnyModel = Annotated[
@@ -176,7 +176,7 @@ def export(
     elif not quiet:
         for line in report.pop("notes", ()):
             typer.echo(printable(line))
-        typer.echo(printable(f"wrote {report['path']}, {readable(report['file_bytes'])}"))
+        typer.echo(printable(f"wrote {report['path']}, {decimal(report['file_bytes'])}"))
 
 
 # ---------------------------------------------------------------------------------------- answers
@@ -269,7 +269,7 @@ def _show_facts(facts: dict[str, Any]) -> None:
         "encoder": facts["encoder"] or "not told",
         "width": facts["width"],
         "classes": facts["classes"],
-        "files": ", ".join(f"{name} {readable(size)}" for name, size in facts["files"].items()),
+        "files": ", ".join(f"{name} {decimal(size)}" for name, size in facts["files"].items()),
         "operations": f"{facts['operations']}, {facts['in_journal']} of them in the journal",
     }
     if facts["encoder_fingerprint"]:

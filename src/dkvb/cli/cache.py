@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich import box
 from rich.console import Console
+from rich.filesize import decimal
 from rich.table import Table
+from rich.text import Text
 
 from dkvb.cli._once import Once
-from dkvb.cli._shared import Quiet, clear_errors
-from dkvb.cli.embed import AsJson, CacheFolder, readable
+from dkvb.cli._shared import Quiet, clear_errors, note
+from dkvb.cli.embed import AsJson, CacheFolder
 
 cache = typer.Typer(
     help="Embeddings that are kept: list, check and delete them.", no_args_is_help=True
@@ -29,6 +32,7 @@ def ls(folder: CacheFolder = None, as_json: AsJson = False) -> None:
     """List what is kept, with its size."""
     from dkvb.embedding import Cache
 
+    kept = Cache(folder)
     rows: list[dict[str, Any]] = [
         {
             "entry": entry.address,
@@ -40,25 +44,27 @@ def ls(folder: CacheFolder = None, as_json: AsJson = False) -> None:
             "dtype": entry.identity["dtype"],
             "bytes": entry.size(),
         }
-        for entry in Cache(folder).entries()
+        for entry in kept.entries()
     ]
+    damaged = [str(path) for path in kept.damaged()]
     if as_json:
         typer.echo(json.dumps(rows, indent=2, ensure_ascii=False))
         return
-    total = readable(sum(row["bytes"] for row in rows))
-    where = Cache(folder).folder
-    table = Table(
-        title=f"{where}: {len(rows)} kept, {total}", title_justify="left", box=box.SIMPLE_HEAD
-    )
+    total = decimal(sum(row["bytes"] for row in rows))
+    # Text, since square brackets in names are no markup.
+    title = Text(f"{kept.folder}: {len(rows)} kept, {total}")
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
     for heading in ("entry", "encoder", "data", "rows", "width", "type", "size"):
         table.add_column(heading, overflow="fold")
     for row in rows:
         done = "" if row["done"] == row["items"] else f" of {row['items']}"
-        table.add_row(
+        cells = (
             row["entry"][:12], row["encoder"], row["data"], f"{row['done']}{done}",
-            str(row["dimension"]), row["dtype"], readable(row["bytes"]),
+            str(row["dimension"]), row["dtype"], decimal(row["bytes"]),
         )  # fmt: skip
+        table.add_row(*(Text(_printable(cell)) for cell in cells))
     Console(width=None if sys.stdout.isatty() else 200).print(table)
+    _name_damaged(damaged)
 
 
 @cache.command("verify", cls=Once)
@@ -71,18 +77,25 @@ def verify(
 
         kept = Cache(folder)
         chosen = [kept.find(start) for start in entries] if entries else list(kept.entries())
-        damage = [
+        damaged = [] if entries else [str(path) for path in kept.damaged()]
+        damage: list[dict[str, Any]] = [
             {"entry": entry.address, "shard": shard, "problem": problem}
             for entry in chosen
             for shard, problem in entry.damage()
+        ]
+        damage += [
+            {"entry": Path(path).name, "shard": None, "problem": "its description was changed"}
+            for path in damaged
         ]
     if as_json:
         typer.echo(json.dumps(damage, indent=2))
     elif not quiet or damage:
         for item in damage:
             typer.echo(f"{str(item['entry'])[:12]}: {item['problem']}")
-        remedy = "; the command that made them makes only these again" if damage else ""
-        typer.echo(f"{len(chosen)} checked, {len(damage)} shards damaged{remedy}")
+        n_shards = len(damage) - len(damaged)
+        remedy = "; the command that made them makes only these again" if n_shards else ""
+        typer.echo(f"{len(chosen)} checked, {n_shards} shards damaged{remedy}")
+        _name_damaged(damaged)
     if damage:
         raise typer.Exit(1)
 
@@ -94,17 +107,30 @@ def rm(
     folder: CacheFolder = None,
     quiet: Quiet = False,
 ) -> None:
-    """Delete entries."""
+    """Delete entries; with --all, also damaged ones and the hashes of files."""
     with clear_errors():
         from dkvb.embedding import Cache
 
         kept = Cache(folder)
         if bool(entries) == everything:
             raise ValueError("ENTRY: expected starts of addresses, or --all; dkvb cache ls lists")
-        chosen = (
-            list(kept.entries()) if everything else [kept.find(start) for start in entries or ()]
-        )
-        chosen = list({entry.address: entry for entry in chosen}.values())  # each once
-        freed = sum(kept.remove(entry) for entry in chosen)
+        if everything:
+            count, freed = kept.remove_all()
+        else:
+            found = [kept.find(start) for start in entries or ()]
+            chosen = {entry.address: entry for entry in found}  # each once
+            count, freed = len(chosen), sum(map(kept.remove, chosen.values()))
     if not quiet:
-        typer.echo(f"{len(chosen)} deleted, {readable(freed)} freed")
+        typer.echo(f"{count} deleted, {decimal(freed)} freed")
+
+
+def _name_damaged(paths: list[str]) -> None:
+    if paths:
+        note(f"{len(paths)} damaged, which dkvb cache rm --all deletes:")
+    for path in paths[:20]:
+        note(f"  {_printable(path)}")
+
+
+def _printable(text: str) -> str:
+    """A text without the characters that a terminal obeys."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)

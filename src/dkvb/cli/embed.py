@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.filesize import decimal
 
 from dkvb.cli._shared import Quiet, clear_errors, note, short_warnings, show_progress
 
@@ -216,7 +217,7 @@ def _write(found: Embeddings, path: Path, encoder: str) -> None:
     labels = {} if found.labels is None else {"y": found.labels}
     about = json.dumps(found.entry.about["identity"], sort_keys=True)
     write_embeddings(
-        path, found.parts(), **labels, items=found.items, about=about,
+        path, found.parts(), len(found.items), **labels, items=found.items, about=about,
         encoder=absolute_name(encoder),  # not the cache's: a file may have moved since
         encoder_fingerprint=encoder_fingerprint(found.entry.identity["encoder"]),
     )  # fmt: skip
@@ -249,7 +250,7 @@ def _show(report: dict[str, Any]) -> None:
         f"{report['embedded']} embedded now in {report['seconds']:.1f} s"
         f"{f' ({rate:.0f} a second)' if rate else ''}"
     )
-    typer.echo(f"cache: {report['entry'][:12]}, {readable(report['bytes'])}, {report['folder']}")
+    typer.echo(f"cache: {report['entry'][:12]}, {decimal(report['bytes'])}, {report['folder']}")
     if report["out"]:
         typer.echo(f"file: {report['out']}")
 
@@ -261,17 +262,3 @@ def _name_skipped(skipped: list[Any], most: int = 50) -> None:
         note(f"  {item.name}: {item.reason}")
     if len(skipped) > most:
         note(f"  and {len(skipped) - most} more")
-
-
-def readable(size: int) -> str:
-    """A number of bytes for people.
-
-    >>> readable(1234), readable(56_000_000)
-    ('1.2 kB', '56.0 MB')
-    """
-    amount, unit = float(size), "B"
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if amount < 1000 or unit == "TB":
-            break
-        amount /= 1000
-    return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"

@@ -9,6 +9,7 @@ but memory-mapped, in float32 or float16: the rows that are used come from the d
 from __future__ import annotations
 
 import io
+import itertools
 import math
 import struct
 import zipfile
@@ -264,25 +265,31 @@ def _npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     return np.lib.format.read_array_header_2_0(file)
 
 
-def write_embeddings(path: str | Path, parts: Iterable[Array], **more: npt.ArrayLike) -> None:
+def write_embeddings(
+    path: str | Path, parts: Iterable[Array], n_rows: int | None = None, **more: npt.ArrayLike
+) -> None:
     """Write `x`, given in parts (rows of one width and type), and further arrays as npz.
 
-    Never more than a part is in memory; the file is there in full or not at all, and the same
-    arrays make the same bytes.
+    With `n_rows`, the number of rows in all parts, never more than one part is in memory. The file
+    is there in full or not at all, and the same arrays make the same bytes.
     """
-    replace_file(Path(path), _archive(parts, {key: np.asarray(a) for key, a in more.items()}))
+    if n_rows is None:
+        parts = list(parts)
+        n_rows = sum(map(len, parts))
+    arrays = {key: np.asarray(array) for key, array in more.items()}
+    replace_file(Path(path), _archive(iter(parts), n_rows, arrays))
 
 
-def _archive(parts: Iterable[Array], more: Mapping[str, Array]) -> Iterator[bytes]:
+def _archive(parts: Iterator[Array], n_rows: int, more: Mapping[str, Array]) -> Iterator[bytes]:
     """The bytes of an npz file, piece by piece."""
-    parts = list(parts)  # memory maps: nothing is read yet
-    header = np.lib.format.header_data_from_array_1_0(parts[0])
-    header |= {"shape": (sum(map(len, parts)), parts[0].shape[1]), "fortran_order": False}
+    first = next(parts)
+    header = np.lib.format.header_data_from_array_1_0(first)
+    header |= {"shape": (n_rows, first.shape[1]), "fortran_order": False}
     sink = _Sink()
     with zipfile.ZipFile(sink, "w") as archive:
         with archive.open(zipfile.ZipInfo("x.npy", _EPOCH), "w", force_zip64=True) as member:
             np.lib.format.write_array_header_1_0(member, header)
-            for part in parts:
+            for part in itertools.chain([first], parts):
                 member.write(part.tobytes())
                 yield sink.taken()
         for key, array in more.items():

@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 import time
+from collections.abc import Iterator
 from concurrent.futures import Executor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
+from urllib.parse import quote
 
 from dkvb.embedding.datasets.dataset import Dataset
 
@@ -45,7 +47,7 @@ def item_digests(dataset: Dataset, memory: Path, executor: Executor) -> list[byt
     if dataset.path is None:
         return list(executor.map(read, items))
     stamps = [_stamp(dataset.path(i)) for i in items]
-    with closing(_open(memory)) as base:
+    with _open(memory) as base:
         known = [_recall(base, stamp) for stamp in stamps]
         unknown = [i for i in items if known[i] is None]
         new = dict(zip(unknown, executor.map(read, unknown), strict=True))
@@ -62,29 +64,40 @@ def item_digests(dataset: Dataset, memory: Path, executor: Executor) -> list[byt
     return [old or new[i] for i, old in enumerate(known)]
 
 
-def _open(memory: Path) -> sqlite3.Connection:
+@contextmanager
+def _open(memory: Path) -> Iterator[sqlite3.Connection]:
     """The table of known files, which several processes may use at once."""
     memory.parent.mkdir(parents=True, exist_ok=True)
-    base = sqlite3.connect(memory, timeout=60)
     try:
-        with base:
-            base.execute(
-                "CREATE TABLE IF NOT EXISTS files "
-                "(path TEXT PRIMARY KEY, size INT, changed INT, digest BLOB)"
-            )
+        with closing(sqlite3.connect(memory, timeout=60)) as base:
+            with base:
+                base.execute(
+                    "CREATE TABLE IF NOT EXISTS files "
+                    "(path TEXT PRIMARY KEY, size INT, changed INT, digest BLOB)"
+                )
+            yield base
     except sqlite3.DatabaseError as error:
-        base.close()
         raise ValueError(
             f"cache: expected to remember hashes of files in {memory}; it cannot be used "
             f"({error}); delete that file, nothing else is lost"
         ) from error
-    return base
+
+
+def is_file_memory(path: Path) -> bool:
+    """Whether a file is a table of hashes that `item_digests` made."""
+    try:
+        with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as base:
+            columns = [row[1] for row in base.execute("PRAGMA table_info(files)")]
+    except sqlite3.Error:
+        return False
+    return columns == ["path", "size", "changed", "digest"]
 
 
 def _recall(base: sqlite3.Connection, stamp: Stamp | None) -> bytes | None:
     query = "SELECT digest FROM files WHERE path = ? AND size = ? AND changed = ?"
     row = base.execute(query, stamp).fetchone() if stamp else None
-    return bytes(row[0]) if row else None
+    found = row[0] if row else None
+    return found if isinstance(found, bytes) and len(found) == len(UNREADABLE) else None
 
 
 def _stamp(path: Path) -> Stamp | None:

@@ -1,4 +1,4 @@
-"""One entry of the cache: a folder of shards, each a whole npy file and a note that vouches for it.
+"""One entry of the cache: a folder of shards, each a whole npy file and a note with its checksum.
 
     entry.json              what was embedded, by what, and how it is cut into shards
     00003-<sha256>.npy      rows of shard 3; its own checksum is its name
@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import re
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -30,6 +31,7 @@ from dkvb._support.files import replace_file
 Array = NDArray[Any]
 
 FORMAT = 1
+DTYPES = ("float32", "float16")
 ABOUT = "entry.json"
 
 
@@ -42,7 +44,7 @@ class Skipped(NamedTuple):
 
 
 class Shard(NamedTuple):
-    """A shard that is there: its rows, memory-mapped, and the items that have none."""
+    """A shard in memory: its embeddings, and the items that have none."""
 
     rows: Array  # (items − skipped, m)
     skipped: list[Skipped]
@@ -94,7 +96,7 @@ class Entry:
                 with self._file(shard, note["sha256"]).open("rb") as file:
                     if hashlib.file_digest(file, "sha256").hexdigest() != note["sha256"]:
                         return f"shard {shard}: its checksum is wrong"
-            self._open(shard, note)
+            self._open(shard, note, mapped=True)  # its header and its length
         except Exception as error:  # a damaged file makes its reader raise anything
             return f"shard {shard}: {error}"
         return None
@@ -116,19 +118,28 @@ class Entry:
             return None
         if hashlib.sha256(content).hexdigest().encode() != checksum:
             return None
-        note: dict[str, Any] = json.loads(content)
-        return note if (note["entry"], note["shard"]) == (self.address, shard) else None
+        note = parsed(content)
+        valid = (
+            isinstance(note, dict)
+            and (note.get("entry"), note.get("shard")) == (self.address, shard)
+            and re.fullmatch("[0-9a-f]{64}", str(note.get("sha256")))
+            and isinstance(note.get("skipped"), list)
+            and all(map(_is_skipped, note["skipped"]))
+        )
+        return note if valid else None
 
-    def _open(self, shard: int, note: dict[str, Any]) -> Shard:
+    def _open(self, shard: int, note: dict[str, Any], *, mapped: bool = False) -> Shard:
         path = self._file(shard, note["sha256"])
-        rows = np.load(path, mmap_mode="r", allow_pickle=False)  # a file too short raises here
+        # Mapped first, since a header may promise more than there is: that raises here.
+        rows: Array = np.load(path, mmap_mode="r", allow_pickle=False)
         skipped = [Skipped(*item) for item in note["skipped"]]
         shape = (len(self.span(shard)) - len(skipped), self.about["dimension"])
         if rows.shape != shape or str(rows.dtype) != self.identity["dtype"]:
             raise ValueError(
                 f"expected {shape} {self.identity['dtype']}, not {rows.shape} {rows.dtype}"
             )
-        return Shard(rows, skipped)
+        # A copy: reading a mapped file that somebody cuts would end the process.
+        return Shard(rows if mapped else np.array(rows), skipped)
 
     def write(self, shard: int, rows: Array, skipped: list[Skipped]) -> None:
         """Put a shard in its place: the rows first, then the note that makes them count."""
@@ -187,14 +198,34 @@ class Entry:
 
     def present(self) -> list[int]:
         """The shards whose files are there in full length."""
-        return [s for s in range(self.n_shards) if self.problem(s, thorough=False) is None]
+        return [s for s in self._noted() if self.problem(s, thorough=False) is None]
+
+    def _noted(self) -> list[int]:
+        """The shards that have a note: few, however many a spoilt entry.json speaks of."""
+        names = (path.stem for path in self.folder.glob("[0-9]*.json"))
+        return sorted(int(n) for n in names if n.isdecimal() and int(n) < self.n_shards)
 
     def damage(self) -> Iterator[tuple[int, str]]:
         """Every shard that is there and cannot be used, with the reason."""
-        for shard in range(self.n_shards):
+        for shard in self._noted():
             problem = self.problem(shard)
-            if problem not in (None, "missing"):
-                yield shard, str(problem)
+            if problem == "missing":
+                problem = f"shard {shard}: its note was changed"
+            if problem is not None:
+                yield shard, problem
+
+
+def parsed(content: bytes) -> Any:
+    """JSON, or None where it is none."""
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _is_skipped(item: Any) -> bool:
+    kinds = (int, str, str)
+    return isinstance(item, list) and [type(value) for value in item] == list(kinds)
 
 
 def describe(identity: dict[str, Any], **more: Any) -> bytes:

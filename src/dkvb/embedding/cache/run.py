@@ -20,7 +20,7 @@ from tqdm import tqdm
 
 from dkvb._support import validation
 from dkvb.embedding.cache.digests import UNREADABLE, data_digest, digest, item_digests
-from dkvb.embedding.cache.entry import Entry, Skipped
+from dkvb.embedding.cache.entry import DTYPES, Entry, Skipped
 from dkvb.embedding.cache.store import Cache
 from dkvb.embedding.datasets.dataset import Dataset
 from dkvb.embedding.encoders.encoder import Encoder
@@ -30,7 +30,6 @@ Array = NDArray[Any]
 
 SHARD_ROWS = 1024
 BATCH_ROWS = {"cuda": 256}  # elsewhere 32; both divide a shard
-DTYPES = ("float32", "float16")
 
 _AHEAD = 3  # batches that are decoded while one is encoded
 _POLL = 0.2  # seconds between looks at shards that another process makes
