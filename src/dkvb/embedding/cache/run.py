@@ -102,6 +102,8 @@ def embed(
             "encoder": dict(encoder.identity),
             "transform": transform.describe() if isinstance(transform, ImageTransform) else None,
             "dtype": dtype,
+            # Images were not turned upright before 0.2: their rows are others.
+            **({"orientation": "exif"} if dataset.kind == "image" else {}),
             "data": {"sha256": data_digest(digests), "items": len(dataset)},
         }
         entry = cache.open(

@@ -12,12 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkvb._support import validation
+from dkvb._support.files.regular import read_regular
+from dkvb._support.optional import require
 from dkvb.embedding.encoders.transforms import pillow
 
 if TYPE_CHECKING:
     from PIL import Image
 
 Array = NDArray[Any]
+
+FORMATS = ["BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP"]  # and HEIF, where it is read
+LARGEST_IMAGE = 100_000_000  # pixels: 300 MB when decoded
+LARGEST_FILE = 512 << 20  # bytes of an image's file
 
 
 @dataclass(frozen=True)
@@ -79,7 +85,7 @@ def image_files(
         name,
         "image",
         len(paths),
-        lambda i: paths[i].read_bytes(),
+        lambda i: read_regular(paths[i], LARGEST_FILE),
         decode_image,
         lambda i: str(paths[i].relative_to(root) if root else paths[i]),
         labels,
@@ -88,14 +94,24 @@ def image_files(
 
 
 def decode_image(content: bytes) -> Image.Image:
-    """A picture from the bytes of its file, in full: a cut file raises here."""
+    """An image from the bytes of its file, upright as its EXIF orientation says.
+
+    A file that is cut short, of another format, or of more than `LARGEST_IMAGE` pixels raises.
+    """
     library = pillow("images")
     try:
-        image: Image.Image = library.open(io.BytesIO(content))
+        # Only formats of photos and drawings: parsers of others are a risk without a use.
+        image: Image.Image = library.open(io.BytesIO(content), formats=FORMATS)
     except library.UnidentifiedImageError as error:  # whose text names the buffer, not the file
-        raise type(error)("the file is no image of a known format") from None
+        raise type(error)(
+            f"the file is no image of a known format ({', '.join(FORMATS)})"
+        ) from None
+    width, height = image.size
+    if width * height > LARGEST_IMAGE:
+        raise ValueError(f"{width} x {height} pixels are more than {LARGEST_IMAGE:,}")
     image.load()
-    return image
+    upright: Image.Image = require("PIL.ImageOps", "images", "images").exif_transpose(image)
+    return upright
 
 
 def image_array(name: str, pixels: Array, labels: Array | None) -> Dataset:

@@ -1,8 +1,9 @@
-"""Folders: CIFAR's original binary files, and pictures in a folder a class."""
+"""Folders: CIFAR's original binary files, and images in one folder per class."""
 
 from __future__ import annotations
 
 import os
+import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,11 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkvb._support import validation
-from dkvb.embedding.datasets.dataset import Dataset, image_array, image_files
+from dkvb._support.label_text import check_texts
+from dkvb._support.optional import MissingPackageError, require
+from dkvb.embedding.datasets.dataset import FORMATS, Dataset, image_array, image_files
 
 IMAGE_SUFFIXES = (
     ".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp", ".gif",
 )  # fmt: skip
+HEIC_SUFFIXES = (".heic", ".heif")
+SPLITS = frozenset(("train", "test", "val", "valid", "validation", "unlabeled"))
 
 
 class _Layout(NamedTuple):
@@ -92,31 +97,83 @@ def _named(labels: NDArray[Any], names: list[str]) -> NDArray[Any]:
 
 
 def images(folder: Path, split: str | None) -> Dataset:
-    """Pictures below a folder; those in subfolders have the subfolder's name as their class.
+    """Images below a folder; those in subfolders have the subfolder's name as their class.
 
-    The order is that of torchvision's ImageFolder. A folder named as the split is entered first.
-    Without subfolders the pictures have no labels: enough to fit keys to.
+    The order is that of torchvision's ImageFolder. A folder of splits (train, test, ...) is entered
+    first. Without subfolders the images have no labels. Names that start with a dot are passed
+    over; classes without images, images beside the classes, and HEIC images that cannot be read
+    are left out with a warning.
     """
-    if split is not None and not (folder / split).is_dir():
-        inside = ", ".join(sorted(p.name for p in folder.iterdir() if p.is_dir())[:10])
-        raise ValueError(
-            f"split: expected a folder {split} in {folder}; found {inside or 'no folders'}"
-        )
-    if split is None and (folder / "train").is_dir():
-        split = "train"
-    root = folder / split if split else folder
-    classes = sorted(entry.name for entry in root.iterdir() if entry.is_dir())
+    root = _split_folder(folder, split)
+    found = {path: kind for path in _files(root) if (kind := _kind(path)) is not None}
+    if "heic" in found.values() and not _reads_heic():
+        left_out = [path for path, kind in found.items() if kind == "heic"]
+        _warn(root, f"{len(left_out)} HEIC images", left_out, 'pip install "dkvb[heic]" reads them')
+        found = {path: kind for path, kind in found.items() if kind != "heic"}
+    classes = sorted(e.name for e in root.iterdir() if e.is_dir() and not e.name.startswith("."))
     if not classes:
-        return image_files(str(root), _pictures(root), None, root)
-    paths = {name: _pictures(root / name) for name in classes}
-    labels = np.array([name for name in classes for _ in paths[name]])
-    return image_files(str(root), [p for name in classes for p in paths[name]], labels, root)
+        return image_files(str(root), list(found), None, root)
+    loose = [path for path in found if path.parent == root]
+    if loose:
+        _warn(root, f"{len(loose)} images", loose, "they lie beside the folders of classes")
+    own = {name: [p for p in found if p.relative_to(root).parts[0] == name] for name in classes}
+    empty = [root / name for name in classes if not own[name]]
+    if empty:
+        _warn(root, f"{len(empty)} classes", empty, "their folders hold no images")
+    check_texts(classes, f"data {root}, names of folders")
+    paths = [path for name in classes for path in own[name] if path.parent != root]
+    labels = np.array([name for name in classes for _ in own[name]])
+    return image_files(str(root), paths, labels, root)
 
 
-def _pictures(folder: Path) -> list[Path]:
-    return [
-        Path(parent) / name
-        for parent, _, names in sorted(os.walk(folder, followlinks=True))
-        for name in sorted(names)
-        if name.lower().endswith(IMAGE_SUFFIXES)
-    ]
+def _split_folder(folder: Path, split: str | None) -> Path:
+    """The folder of one split; the folder itself where it is not divided into splits."""
+    inside = sorted(e.name for e in folder.iterdir() if e.is_dir() and not e.name.startswith("."))
+    if split is not None:
+        if split not in inside:
+            raise ValueError(
+                f"split: expected a folder {split} in {folder}; "
+                f"found {', '.join(inside[:10]) or 'no folders'}"
+            )
+        return folder / split
+    # A class may be called train, too.
+    if "train" not in inside or not SPLITS.issuperset(inside):
+        return folder
+    if len(inside) > 1:
+        warnings.warn(
+            f"data {folder}: the split train was taken; there are {', '.join(inside)}; choose with "
+            "--split",
+            stacklevel=4,
+        )
+    return folder / "train"
+
+
+def _files(root: Path) -> list[Path]:
+    """Files below a folder in order of their folders and names, without those that dots hide."""
+    found = []
+    for parent, folders, names in os.walk(root, followlinks=True):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        found += [Path(parent) / name for name in sorted(names) if not name.startswith(".")]
+    return sorted(found, key=lambda path: (str(path.parent), path.name))
+
+
+def _kind(path: Path) -> str | None:
+    suffix = path.suffix.lower()
+    return "image" if suffix in IMAGE_SUFFIXES else "heic" if suffix in HEIC_SUFFIXES else None
+
+
+def _reads_heic() -> bool:
+    """Whether pillow-heif is installed; from then on pillow reads HEIC."""
+    try:
+        require("pillow_heif", "heic", "HEIC images").register_heif_opener()
+    except MissingPackageError:
+        return False
+    if "HEIF" not in FORMATS:
+        FORMATS.append("HEIF")
+    return True
+
+
+def _warn(root: Path, what: str, paths: list[Path], why: str) -> None:
+    names = ", ".join(str(path.relative_to(root)) for path in paths[:3])
+    more = ", ..." if len(paths) > 3 else ""
+    warnings.warn(f"data {root}: {what} are left out ({names}{more}): {why}", stacklevel=4)

@@ -11,9 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dkvb._support.files.regular import check_regular, read_regular
 from dkvb._support.optional import require
 from dkvb.embedding.encoders.encoder import EncoderSpec, Identity, pooled
 from dkvb.embedding.encoders.transforms import ImageTransform
+
+_LARGEST_SIDE = 8192  # of a batch of images that a file may ask for
+_LARGEST_MODEL = 2 << 30  # bytes that protobuf reads
+_LARGEST_FILE = 1 << 40
 
 
 class OnnxEncoder:
@@ -37,22 +42,34 @@ class OnnxEncoder:
         path = Path(path)
         if not path.is_file():
             raise ValueError(f"encoder: expected an ONNX file; found none at {path}")
+        digest = _hash(path)  # first: it checks which files the runtime would open
         self.name, self.pooling, self.device = f"onnx:{path}", pooling, torch.device(device)
         providers = ["CPUExecutionProvider"]
         if self.device.type == "cuda":
             providers.insert(0, "CUDAExecutionProvider")
         available = [one for one in providers if one in runtime.get_available_providers()]
-        self._session = runtime.InferenceSession(str(path), providers=available)
-        source = self._session.get_inputs()[0]
-        if len(source.shape) != 4:
+        options = runtime.SessionOptions()
+        options.log_severity_level = 4  # what is wrong is raised, not printed as well
+        try:
+            self._session = runtime.InferenceSession(str(path), options, providers=available)
+            source = self._session.get_inputs()[0]
+        except Exception as error:  # the runtime has many kinds of its own
+            raise _unusable(path, error) from error
+        shape = source.shape
+        sides = [side for side in shape if isinstance(side, int)]
+        if len(shape) != 4 or not all(1 <= side <= _LARGEST_SIDE for side in sides):
             raise ValueError(
-                f"encoder onnx: expected a first input (n, 3, height, width); got {source.shape}"
+                f"encoder onnx: expected a first input (n, 3, height, width), none of them above "
+                f"{_LARGEST_SIDE}; got {shape}"
             )
-        self._input, (self._rows, _, height, _) = source.name, source.shape
+        self._input, (self._rows, _, height, _) = source.name, shape
         self.transform = transform or ImageTransform(height if isinstance(height, int) else 224)
-        self.identity: Identity = {"name": "onnx", "weights": _hash(path), "pooling": pooling}
+        self.identity: Identity = {"name": "onnx", "weights": digest, "pooling": pooling}
         side = self.transform.crop
-        self.dimension = self.encode([torch.zeros(3, side, side)]).shape[1]
+        try:
+            self.dimension = self.encode([torch.zeros(3, side, side)]).shape[1]
+        except Exception as error:
+            raise _unusable(path, error) from error
 
     def encode(self, batch: Sequence[Tensor]) -> Tensor:
         """Embeddings (n, m) of transformed pictures, in pieces where the file fixes how many."""
@@ -79,19 +96,45 @@ def build(spec: EncoderSpec) -> OnnxEncoder:
     return OnnxEncoder(name.partition(":")[2], pooling=pooling, device=spec.device)
 
 
+def _unusable(path: Path, error: Exception) -> ValueError:
+    reason = " ".join(str(error).split())[:300]
+    return ValueError(
+        f"encoder onnx:{path}: expected an ONNX file that onnxruntime runs on images "
+        f"(n, 3, height, width); it fails ({reason}); export it again"
+    )
+
+
 def _hash(path: Path) -> str:
-    """Of the file, and of those that it names as the place of its tensors, as large models do."""
+    """Of the file, and of the files that hold its tensors, as those of large models do."""
     digest = hashlib.sha256()
-    for part in (path, *(path.parent / place for place in _places_of_tensors(path))):
-        with part.open("rb") as file:
-            digest.update(hashlib.file_digest(file, "sha256").digest())
+    try:
+        for part in (path, *(_inside(path.parent, place) for place in _places_of_tensors(path))):
+            check_regular(part, _LARGEST_FILE)
+            with part.open("rb") as file:
+                digest.update(hashlib.file_digest(file, "sha256").digest())
+    except OSError as error:
+        raise ValueError(
+            f"encoder onnx:{path}: expected tensors in files beside it; {error}"
+        ) from error
     return digest.hexdigest()
+
+
+def _inside(folder: Path, place: str) -> Path:
+    """The file that a model names, which must lie in the model's folder, links followed."""
+    path = folder / place
+    if Path(place).is_absolute() or not path.resolve().is_relative_to(folder.resolve()):
+        raise OSError(f"it names {place!r:.80}, which lies elsewhere")
+    return path
 
 
 def _places_of_tensors(path: Path) -> list[str]:
     """The files, relative to its own folder, that an ONNX file keeps tensors in."""
     onnx = require("onnx", "onnx", "encoder onnx")
-    model = onnx.load(path, format="protobuf", load_external_data=False)
+    content = read_regular(path, _LARGEST_MODEL)
+    try:
+        model = onnx.load_model_from_string(content)
+    except Exception as error:  # the parser's own kinds
+        raise _unusable(path, error) from error
     return sorted(
         {
             entry.value
