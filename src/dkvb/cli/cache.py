@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dkvb.cli._once import Once
-from dkvb.cli._shared import Quiet, clear_errors, note
+from dkvb.cli._shared import Quiet, clear_errors, note, printable
 from dkvb.cli.embed import AsJson, CacheFolder
 
 cache = typer.Typer(
@@ -62,7 +62,7 @@ def ls(folder: CacheFolder = None, as_json: AsJson = False) -> None:
             row["entry"][:12], row["encoder"], row["data"], f"{row['done']}{done}",
             str(row["dimension"]), row["dtype"], decimal(row["bytes"]),
         )  # fmt: skip
-        table.add_row(*(Text(_printable(cell)) for cell in cells))
+        table.add_row(*(Text(printable(cell)) for cell in cells))
     Console(width=None if sys.stdout.isatty() else 200).print(table)
     _name_damaged(damaged)
 
@@ -128,9 +128,4 @@ def _name_damaged(paths: list[str]) -> None:
     if paths:
         note(f"{len(paths)} damaged, which dkvb cache rm --all deletes:")
     for path in paths[:20]:
-        note(f"  {_printable(path)}")
-
-
-def _printable(text: str) -> str:
-    """A text without the characters that a terminal obeys."""
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+        note(f"  {printable(path)}")

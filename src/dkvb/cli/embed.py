@@ -143,7 +143,8 @@ def embed(
         to_file = out is not None and out.suffix == ".npz"
         splits: list[str | None] = [*(split or ())]
         if not splits:
-            splits = [None] if out is None or to_file else [*splits_of(data)] or [None]
+            known = splits_of(data)
+            splits = [*(known if out and not to_file else known[:1])] or [None]
         if to_file and len(splits) > 1:
             raise ValueError("--out: expected a folder for several splits; got one file")
         place = _place(device)
