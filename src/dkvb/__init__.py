@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dkvb.bottleneck import Keys, KeyValueBottleneck, fit_keys
     from dkvb.deploy.export import export_onnx
+    from dkvb.deploy.store import load
     from dkvb.estimators.bottleneck import BottleneckClassifier
     from dkvb.estimators.regressor import BottleneckRegressor
 
@@ -19,6 +20,7 @@ __all__ = [
     "Keys",
     "export_onnx",
     "fit_keys",
+    "load",
 ]
 
 _HOMES = {
@@ -28,6 +30,7 @@ _HOMES = {
     "Keys": "dkvb.bottleneck",
     "export_onnx": "dkvb.deploy.export",
     "fit_keys": "dkvb.bottleneck",
+    "load": "dkvb.deploy.store",
 }
 
 

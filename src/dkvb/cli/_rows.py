@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any, NamedTuple, Protocol
@@ -11,13 +13,11 @@ import typer
 
 from dkvb.cli._shared import note, show_progress
 
-Data = Annotated[
-    str,
-    typer.Option(
-        help="npz file with x (n, m) and labels y (n,); with an encoder also a folder of images, "
-        "or a CSV or JSONL file of texts or paths."
-    ),
-]
+DATA_HELP = (
+    "npz file with x (n, m) and labels y (n,); with an encoder also an image, a folder of images, "
+    "or a CSV or JSONL file of texts or paths."
+)
+Data = Annotated[str, typer.Option(help=DATA_HELP)]
 EncoderName = Annotated[
     str | None,
     typer.Option("--encoder", help="What embeds images or texts; a model remembers its own."),
@@ -58,6 +58,7 @@ class LabelledRows(NamedTuple):
     y: Any
     encoder: str | None
     encoder_fingerprint: str | None
+    names: list[str] | None = None  # of files, or texts; None where rows have numbers only
 
     @property
     def width(self) -> int:
@@ -94,25 +95,102 @@ def read_rows(
         if not quiet:
             _note_unnamed(f"{option} {data}", rows, like)
         return rows
+    model, source = _encoder_for(data, encoder, device, like, option, allow_download)
+    items = _dataset(data, model.takes)
+    if labelled and items.labels is None:
+        raise ValueError(f"{option}: expected items with labels; {data} has none")
+    return _embedded(model, source, items, quiet)
+
+
+def read_items(
+    items: list[str],
+    encoder: str | None,
+    *,
+    device: str,
+    like: Reference,
+    quiet: bool = False,
+    allow_download: bool = False,
+) -> LabelledRows:
+    """Return embeddings of single items: images, texts, or what standard input holds ("-")."""
+    how: dict[str, Any] = {"device": device, "like": like, "allow_download": allow_download}
+    if len(items) == 1 and (items[0].endswith(".npz") or Path(items[0]).is_dir()):
+        return read_rows(items[0], encoder, labelled=False, option="ITEM", quiet=quiet, **how)
+    model, source = _encoder_for(items[0], encoder, device, like, "ITEM", allow_download)
+    if items == ["-"]:
+        dataset = _standard_input(model.takes)
+    elif model.takes == "text":
+        dataset = _named_texts(items)
+    else:
+        missing = [item for item in items if not Path(item).is_file()]
+        if missing:
+            raise ValueError(f"ITEM: expected files of images; found no file at {missing[0]}")
+        from dkvb.embedding.datasets.dataset import image_files
+
+        dataset = image_files("items", [Path(item) for item in items], None)
+    return _embedded(model, source, dataset, quiet)
+
+
+def _encoder_for(
+    what: str,
+    encoder: str | None,
+    device: str,
+    like: Reference | None,
+    option: str,
+    allow_download: bool,
+) -> tuple[Any, Source]:
+    """The encoder for items, which must be the one that made what was learned before."""
     name = encoder or (like.encoder if like else None)
     if name is None:
         raise ValueError(
-            f"--encoder: expected the name of an encoder, since {data} is no npz file of "
+            f"--encoder: expected the name of an encoder, since {what} is no npz file of "
             "embeddings; got none; name one, or embed first with dkvb embed"
         )
-    from dkvb.embedding import embed, load_dataset, load_encoder
+    from dkvb.embedding import load_encoder
 
     model = load_encoder(name, device=device, allow_download=allow_download or encoder is not None)
     source = source_of(name, model)
-    check_same_encoder(f"{option} {data}", source, like)
-    _check_same_width(f"{option} {data}", model.dimension, like)
-    items = load_dataset(data, kind=model.takes)
-    if labelled and items.labels is None:
-        raise ValueError(f"{option}: expected items with labels; {data} has none")
+    check_same_encoder(f"{option} {what}", source, like)
+    _check_same_width(f"{option} {what}", model.dimension, like)
+    return model, source
+
+
+def _dataset(data: str, kind: str) -> Any:
+    from dkvb.embedding import load_dataset
+    from dkvb.embedding.datasets.dataset import image_files
+    from dkvb.embedding.datasets.folders import IMAGE_SUFFIXES
+
+    path = Path(data).expanduser()
+    if kind == "image" and path.is_file() and path.name.lower().endswith(IMAGE_SUFFIXES):
+        return image_files(data, [path], None)
+    return load_dataset(data, kind=kind)
+
+
+def _standard_input(kind: str) -> Any:
+    """One text per line, or one image."""
+    from dkvb.embedding.datasets.dataset import Dataset, decode_image
+
+    if kind == "text":
+        lines = [line.rstrip("\r\n") for line in sys.stdin]
+        return _named_texts([line for line in lines if line.strip()])
+    content = sys.stdin.buffer.read()
+    return Dataset("standard input", kind, 1, lambda i: content, decode_image, lambda i: "-")
+
+
+def _named_texts(contents: list[str]) -> Any:
+    from dkvb.embedding.datasets.dataset import texts
+
+    return replace(texts("items", contents), item_name=lambda i: contents[i])
+
+
+def _embedded(model: Any, source: Source, items: Any, quiet: bool) -> LabelledRows:
+    from dkvb.embedding import embed
+
     # Not in the cache for good, where no forgetting would find them; dkvb embed keeps them.
     with TemporaryDirectory(prefix="dkvb-") as cache:
         found = embed(model, items, cache, progress=show_progress(quiet))
-        return LabelledRows(found.array(), found.labels, *source)
+        numbers = found.items.tolist()
+        names = [items.item(i) if items.kind == "text" else items.item_name(i) for i in numbers]
+        return LabelledRows(found.array(), found.labels, *source, names)
 
 
 def source_of(name: str, encoder: Any) -> Source:

@@ -10,10 +10,11 @@ import typer
 from rich.filesize import decimal
 
 from dkvb.cli._rows import (
+    DATA_HELP,
     AllowDownload,
-    Data,
     EncoderName,
     check_same_encoder,
+    read_items,
     read_rows,
     source_of,
 )
@@ -22,7 +23,6 @@ from dkvb.cli._shared import (
     Quiet,
     available,
     clear_errors,
-    note,
     printable,
     short_warnings,
     to_json,
@@ -45,35 +45,52 @@ class Dtype(StrEnum):
 
 def predict(
     model: AnyModel,
-    data: Data,
+    items: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[ITEM]...",
+            help="Images, or texts for an encoder of texts; - for standard input. Or give --data.",
+        ),
+    ] = None,
+    data: Annotated[str | None, typer.Option(help=DATA_HELP)] = None,
     encoder: EncoderName = None,
     allow_download: AllowDownload = False,
+    top: Annotated[
+        int | None, typer.Option(min=1, help="How many classes to name per item.")
+    ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="npz file for labels and probabilities, not the screen.")
+        Path | None,
+        typer.Option(help="File to write to, by suffix: .csv, .jsonl, .npz or .parquet."),
     ] = None,
     device: Where = Device.cpu,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Print the label of each row, one a line; with labelled rows, also how many are right."""
+    """Print the label of each item, its probability, the runner-up and the item's novelty.
+
+    A table on a terminal, CSV in a pipe. With labelled data also the accuracy.
+    """
     with clear_errors(), short_warnings():
+        from dkvb.cli import _answers
+
+        if bool(items) == (data is not None):
+            raise ValueError("predict: expected either ITEM or --data")
         if out is not None:
-            _check_name(out)
+            _answers.check_out(out)
         found = read_model(model, device)
-        classifier = found.classifier
         how: dict[str, Any] = {"like": found, "device": available(device), "quiet": quiet}
         how["allow_download"] = allow_download
-        rows = read_rows(data, encoder, labelled=False, **how)
-        labels = classifier.predict(rows.x)
-        shares = classifier.predict_proba(rows.x) if hasattr(classifier, "predict_proba") else None
-        novelty = classifier.novelty(rows.x) if hasattr(classifier, "novelty") else None
+        if data is None:
+            rows = read_items(items or [], encoder, **how)
+        else:
+            rows = read_rows(data, encoder, labelled=False, **how)
+        answers = _answers.predict(found.classifier, rows.x, rows.names, top)
         if out is not None:
-            _write_answers(out, classifier.classes_, labels, shares, novelty)
-    if out is None:
-        _print_answers(labels, shares, novelty, as_json)
-    if rows.y is not None and not quiet:
-        right = (labels == rows.y).mean()
-        note(f"accuracy: {100 * right:.2f} % of {len(labels)} rows")
+            _answers.write(out, answers)
+        else:
+            _answers.show(answers, as_json)
+        if rows.y is not None and not quiet:
+            _answers.note_accuracy(answers, rows.y)
 
 
 def inspect(
@@ -177,44 +194,6 @@ def export(
         for line in report.pop("notes", ()):
             typer.echo(printable(line))
         typer.echo(printable(f"wrote {report['path']}, {decimal(report['file_bytes'])}"))
-
-
-# ---------------------------------------------------------------------------------------- answers
-def _answers(labels: Any, shares: Any, novelty: Any) -> list[dict[str, Any]]:
-    answers = [{"label": label} for label in labels.tolist()]
-    for answer, row in zip(answers, [] if shares is None else shares, strict=False):
-        answer["probability"] = float(row.max())
-    for answer, value in zip(answers, [] if novelty is None else novelty, strict=False):
-        answer["novelty"] = float(value)
-    return answers
-
-
-def _print_answers(labels: Any, shares: Any, novelty: Any, as_json: bool) -> None:
-    if as_json:
-        typer.echo(to_json(_answers(labels, shares, novelty)))
-    else:
-        typer.echo("\n".join(map(printable, labels.tolist())))
-
-
-def _check_name(out: Path) -> None:
-    from dkvb._support import validation
-
-    if out.suffix != ".npz":
-        raise ValueError(f"--out: expected a name in .npz; got {out}")
-    validation.new_file("--out", out)
-
-
-def _write_answers(out: Path, classes: Any, labels: Any, shares: Any, novelty: Any) -> None:
-    import io
-
-    import numpy as np
-
-    from dkvb._support.files import replace_file
-
-    arrays = {"label": labels, "classes": classes, "probability": shares, "novelty": novelty}
-    buffer = io.BytesIO()
-    np.savez(buffer, **{name: array for name, array in arrays.items() if array is not None})
-    replace_file(out, [buffer.getbuffer()])
 
 
 # ------------------------------------------------------------------------------------------ facts

@@ -149,13 +149,9 @@ def merge(
 
 def read_model(path: Path, device: Device = Device.cpu) -> Any:
     """The model in a folder or in a single file, for whoever only looks."""
-    from dkvb.deploy.store import Model, read_folder
-    from dkvb.estimators.registry import load_classifier
+    from dkvb.deploy import store
 
-    place = available(device)
-    if path.is_file():
-        return Model(load_classifier(path, place), None, (), 0, "", None, 0.0)
-    return read_folder(path, place)
+    return store.read_model(path, available(device))
 
 
 def _opened(model: Path, device: Device, wait: float) -> Any:

@@ -36,8 +36,9 @@ def test_a_models_life(place):
     assert fit("counts", "--keys", "rows.npz") == "learned 30 rows; model knows 2 classes\n"
     assert good("learn", "model", "--data", "late.npz").startswith("learned 30 rows; model knows 4")
     done = dkvb("predict", "model", "--data", "test.npz")
-    labels = done.stdout.split()
-    assert len(labels) == 60
+    header, *lines = done.stdout.splitlines()
+    assert header == "item,label,probability,runner_up,runner_up_probability,novelty"
+    assert [line.split(",")[0] for line in lines] == [str(i) for i in range(60)]
     assert "accuracy: 100.00 % of 60 rows" in done.stderr
     assert dkvb("predict", "model", "--data", "rows.npz").stderr == ""
     assert good("forget", "model", "--label", "bee") == "forgot 15 rows; model knows 3 classes\n"
@@ -66,7 +67,9 @@ def test_json_and_quiet(place):
     assert good("learn", "model", "--data", "late.npz", "--quiet") == ""
     answers = json.loads(good("predict", "model", "--data", "rows.npz", "--json"))
     assert len(answers) == 60
-    assert set(answers[0]) == {"label", "probability", "novelty"}
+    assert set(answers[0]) == {
+        "item", "label", "probability", "runner_up", "runner_up_probability", "novelty",
+    }  # fmt: skip
     good("predict", "model", "--data", "rows.npz", "--out", "answers.npz")
     with np.load("answers.npz") as found:
         assert found["label"].tolist() == [answer["label"] for answer in answers]
@@ -105,8 +108,8 @@ def test_export_of_rounded_values_prints_their_cost(place, dtype):
     assert (place / "small.safetensors").stat().st_size < (
         place / "exact.safetensors"
     ).stat().st_size
-    labels = good("predict", "small.safetensors", "--data", "early.npz").split()
-    assert set(labels) == {"ant", "bee"}
+    answers = json.loads(good("predict", "small.safetensors", "--data", "early.npz", "--json"))
+    assert {answer["label"] for answer in answers} == {"ant", "bee"}
     facts = json.loads(
         good("export", "model", "s.safetensors", "--dtype", dtype, "--data", "early.npz", "--json")
     )
@@ -147,7 +150,10 @@ REFUSED = [
     (["fit", "new", "--data", "early.npz", "--classifier", "oracle"], "expected one of"),
     (["export", "model", "model.pkl"], ".onnx or .safetensors"),
     (["export", "model", "m.safetensors", "--dtype", "int8"], "dtype: expected None"),
-    (["predict", "model", "--data", "rows.npz", "--out", "answers.txt"], "expected a name in .npz"),
+    (
+        ["predict", "model", "--data", "rows.npz", "--out", "answers.txt"],
+        "expected a name in .csv, .jsonl, .npz",
+    ),
     (["predict", "model", "--data", "no.npz", "--out", "no/a.npz"], "there is no folder no;"),
     (["export", "model", "no/model.onnx"], "there is no folder no;"),
     (["inspect", "early.npz"], "expected a file written by dkvb"),
@@ -201,6 +207,7 @@ def test_what_makes_no_sense_is_refused(place):
     fit()
     for arguments, message in (
         (("merge", "model", "model"), "count every row twice"),
+        (("predict", "model"), "expected either ITEM or --data"),
         (("export", "model", "head.onnx", "--with-encoder"), "--with-encoder: expected"),
         (("history", "early.npz"), "expected the folder of a model"),
     ):

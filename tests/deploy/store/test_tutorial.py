@@ -1,5 +1,6 @@
 """The commands of the tutorial run, in its order, on images that come with scikit-learn."""
 
+import csv
 import json
 import re
 import shlex
@@ -76,11 +77,13 @@ def test_every_command_of_the_tutorial(photos):
             check_deployed(photos)
     assert told[lines[0]] == "learned 180 rows; model knows 3 classes\n"
     assert "circle" in told["dkvb inspect model"]
-    labels = told["dkvb predict model --data new-photos"].split()
+    lines = csv.DictReader(told["dkvb predict model --data new-photos"].splitlines())
+    items, labels = zip(*((line["item"], line["label"]) for line in lines), strict=True)
+    assert items[0] == "circle/000.png"
     right = np.repeat(sorted(NAMES.values()), 20)
     assert (np.array(labels) == right).mean() > 0.9
     answers = json.loads(told["dkvb predict model --data new-photos --json"])
-    assert [answer["label"] for answer in answers] == labels
+    assert [answer["label"] for answer in answers] == list(labels)
     assert all(0 <= answer["novelty"] <= 1 for answer in answers)
     assert told["dkvb learn model --data monday"].startswith("learned 60 rows; model knows 4")
     assert told["dkvb forget model --label cross"].startswith("forgot 60 rows; model knows 3")

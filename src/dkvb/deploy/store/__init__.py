@@ -21,6 +21,7 @@ array(['ant', 'bee', 'dog', 'elk'], dtype='<U3')
 from dkvb.deploy.store.folder import AppliedError, ModelFolder, create, open_folder
 from dkvb.deploy.store.history import Entry
 from dkvb.deploy.store.layout import check_target
+from dkvb.deploy.store.opening import load, load_keys, read_model
 from dkvb.deploy.store.reading import Model, read_folder
 
 __all__ = [
@@ -30,6 +31,9 @@ __all__ = [
     "ModelFolder",
     "check_target",
     "create",
+    "load",
+    "load_keys",
     "open_folder",
     "read_folder",
+    "read_model",
 ]

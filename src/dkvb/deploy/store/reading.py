@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic, perf_counter, sleep
 from typing import Any
 
 from dkvb._support import files
-from dkvb._support.files import FileError, State
+from dkvb._support.files import Contents, FileError, State
 from dkvb.deploy.store.classifiers import replay
 from dkvb.deploy.store.history import Entry, entry_from
 from dkvb.deploy.store.journal import FRAMING, Journal, JournalWarning, read_journal
@@ -76,32 +76,39 @@ def read_folder(path: str | Path, device: str = "cpu") -> Model:
         sleep(0.001)
 
 
+def model_of(contents: Contents, device: str = "cpu") -> Model:
+    """Return the model that a snapshot holds, without what was learned since."""
+    facts = contents.state.part("folder")
+    return Model(
+        estimator_from(contents.state, device),
+        facts.fact("encoder", (str, type(None))),
+        tuple(entry_from(facts, one) for one in facts.fact("history", list)),
+        snapshot=contents.digest,
+        encoder_fingerprint=_optional_fact(facts, "encoder_fingerprint"),
+        keys_file=next(iter(_keys_in_use(contents.state)), None),
+        obsolete=_obsolete(facts),
+    )
+
+
 def _read_once(path: Path, device: str) -> tuple[Model, Journal | None]:
     contents = files.read(path / SNAPSHOT, "estimator")
     journal = read_journal(path / JOURNAL)
-    facts = contents.state.part("folder")
-    history = [entry_from(facts, one) for one in facts.fact("history", list)]
-    classifier = estimator_from(contents.state, device)
-    continued = journal is not None and journal.snapshot == contents.digest
-    records = journal.records if journal is not None and continued else []
-    start = perf_counter()
-    for record in records:
-        replay(classifier, record)
+    model = model_of(contents, device)
+    if journal is None or journal.snapshot != contents.digest:
+        return model, journal
+    start, history = perf_counter(), list(model.history)
+    for record in journal.records:
+        replay(model.classifier, record)
         history.append(entry_from(record, record.fact("entry", list)))
-    model = Model(
-        classifier,
-        facts.fact("encoder", (str, type(None))),
-        tuple(history),
-        len(records),
-        contents.digest,
-        journal.length if journal is not None and continued else None,
-        perf_counter() - start,
-        _optional_fact(facts, "encoder_fingerprint"),
-        journal.framing if journal is not None and continued else FRAMING,
-        next(iter(_keys_in_use(contents.state)), None),
-        _obsolete(facts),
+    continued = replace(
+        model,
+        history=tuple(history),
+        pending=len(journal.records),
+        journal_bytes=journal.length,
+        journal_framing=journal.framing,
+        replay_seconds=perf_counter() - start,
     )
-    return model, journal
+    return continued, journal
 
 
 def named_files(state: State) -> tuple[str, ...]:

@@ -1,0 +1,235 @@
+"""What `dkvb predict` says: one answer per item, as a table, CSV, JSON Lines, npz or Parquet."""
+
+from __future__ import annotations
+
+import csv
+import io
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+from rich import box
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from dkvb._support import validation
+from dkvb._support.files import replace_file
+from dkvb._support.optional import require
+from dkvb.cli._shared import note, printable, to_json
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Predictions for n items, by a classifier of Y classes."""
+
+    items: list[str]  # n names: of a file, a text, or the number of a row
+    labels: Array  # (n,)
+    classes: Array  # (Y,)
+    probabilities: Array | None  # (n, Y), where the classifier has them
+    novelty: Array | None  # (n,)
+    top: int | None = None  # how many classes to name per item
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return one dictionary per item, of plain values."""
+        ranked = self._ranked()
+        records = []
+        for i, (item, label) in enumerate(zip(self.items, self.labels.tolist(), strict=True)):
+            record: dict[str, Any] = {"item": item, "label": label}
+            if ranked is not None:
+                record |= _of_probabilities(label, ranked[i], self.top)
+            if self.novelty is not None:
+                record["novelty"] = float(self.novelty[i])
+            records.append(record)
+        return records
+
+    def _ranked(self) -> list[list[tuple[Any, float]]] | None:
+        """Classes and probabilities per item, the likeliest first."""
+        if self.probabilities is None:
+            return None
+        most = min(len(self.classes), max(2, self.top or 0))
+        order = np.argsort(-self.probabilities, axis=1, kind="stable")[:, :most]  # (n, most)
+        values = np.take_along_axis(self.probabilities, order, axis=1)
+        return [
+            list(zip(labels, numbers, strict=True))
+            for labels, numbers in zip(self.classes[order].tolist(), values.tolist(), strict=True)
+        ]
+
+
+def _of_probabilities(
+    label: Any, ranked: list[tuple[Any, float]], top: int | None
+) -> dict[str, Any]:
+    own = next((p for name, p in ranked if name == label), None)  # None: answered "unknown"
+    second = next(((name, p) for name, p in ranked if name != label), (None, None))
+    record = {
+        "probability": own,
+        "runner_up": second[0],
+        "runner_up_probability": second[1],
+    }
+    if top is not None:
+        record["top"] = [{"label": name, "probability": p} for name, p in ranked[:top]]
+    return record
+
+
+def predict(classifier: Any, X: Any, items: list[str] | None, top: int | None) -> Answers:
+    """Ask a classifier about X (n, m); what several questions need is computed once."""
+    names = [str(i) for i in range(len(X))] if items is None else items
+    for method in ("batch", "prepare"):
+        if hasattr(classifier, method):
+            X = getattr(classifier, method)(X)
+            break
+    # Novelty first: it needs distances, which give the codes that the others need, too.
+    novelty = classifier.novelty(X) if hasattr(classifier, "novelty") else None
+    probabilities = classifier.predict_proba(X) if hasattr(classifier, "predict_proba") else None
+    return Answers(names, classifier.predict(X), classifier.classes_, probabilities, novelty, top)
+
+
+# --------------------------------------------------------------------------------------- printing
+def show(answers: Answers, as_json: bool) -> None:
+    """Print a table on a terminal, CSV elsewhere, or JSON."""
+    if as_json:
+        typer.echo(to_json(answers.records()))
+    elif sys.stdout.isatty():
+        console = Console()
+        console.print(_table(answers.records(), console.width))
+    else:
+        typer.echo(_csv(answers.records(), printable), nl=False)
+
+
+def _table(records: list[dict[str, Any]], width: int = 80) -> Table:
+    """A table of that width: names of items are cut in favour of labels and numbers."""
+    rows = [_flat(record) for record in records]
+    cells = {
+        name: [_HEADINGS.get(name, name.replace("_", " ")), *(_cell(row.get(name)) for row in rows)]
+        for name in _columns(rows)
+    }
+    widths = {name: min(_WIDEST, max(map(cell_len, texts))) for name, texts in cells.items()}
+    widths["item"] = max(map(cell_len, cells["item"]))
+    left = width - sum(widths.values()) + widths["item"] - 3 * (len(widths) - 1)
+    widths["item"] = max(8, min(widths["item"], left))
+    cells["item"] = [_cut(text, widths["item"]) for text in cells["item"]]
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False, show_edge=False)
+    for name, (heading, *_) in cells.items():
+        number = any(isinstance(row.get(name), float) for row in rows)
+        table.add_column(
+            heading,
+            justify="right" if number else "left",
+            no_wrap=True,
+            overflow="ellipsis",
+            width=widths[name],
+        )
+    for texts in zip(*(texts[1:] for texts in cells.values()), strict=True):
+        table.add_row(*map(Text, texts))
+    return table
+
+
+def _cut(text: str, width: int) -> str:
+    """The end of a path that is too long: names of files differ there."""
+    return text if cell_len(text) <= width or "/" not in text else "…" + text[1 - width :]
+
+
+_WIDEST = 16  # of labels, in a table
+_HEADINGS = {"runner_up_probability": "prob.", "probability": "prob.", "runner_up": "runner-up"}
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.3f}" if isinstance(value, float) else printable(value)
+
+
+def _csv(records: list[dict[str, Any]], shown: Callable[[object], str] = str) -> str:
+    rows = [_flat(record) for record in records]
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(_columns(rows))
+    for row in rows:
+        values = (row.get(name) for name in _columns(rows))
+        writer.writerow("" if v is None else shown(v) for v in values)
+    return text.getvalue()
+
+
+def _columns(rows: list[dict[str, Any]]) -> list[str]:
+    return list(rows[0]) if rows else []
+
+
+def _flat(record: dict[str, Any]) -> dict[str, Any]:
+    """A record of one level: the classes of `top` in columns of their own."""
+    flat = {name: value for name, value in record.items() if name != "top"}
+    for rank, one in enumerate(record.get("top", ()), 1):
+        flat |= {f"label_{rank}": one["label"], f"probability_{rank}": one["probability"]}
+    return flat
+
+
+# ---------------------------------------------------------------------------------------- writing
+def check_out(out: Path) -> None:
+    """Raise where answers cannot be written to a file of that name, before any work."""
+    if out.suffix.lower() not in _WRITERS:
+        raise ValueError(f"--out: expected a name in {', '.join(_WRITERS)}; got {out}")
+    if out.suffix.lower() == ".parquet":
+        require("pyarrow.parquet", "parquet", "--out with a name in .parquet")
+    validation.new_file("--out", out)
+
+
+def write(out: Path, answers: Answers) -> None:
+    """Write answers to a file, in the format that its name says."""
+    replace_file(out, [_WRITERS[out.suffix.lower()](answers)])
+
+
+def _npz_bytes(answers: Answers) -> bytes:
+    arrays: dict[str, Any] = {
+        "item": np.array(answers.items),
+        "label": answers.labels,
+        "classes": answers.classes,
+        "probability": answers.probabilities,
+        "novelty": answers.novelty,
+    }
+    buffer = io.BytesIO()
+    np.savez(buffer, **{name: array for name, array in arrays.items() if array is not None})
+    return buffer.getvalue()
+
+
+def _parquet_bytes(answers: Answers) -> bytes:
+    arrow = require("pyarrow", "parquet", "--out with a name in .parquet")
+    parquet = require("pyarrow.parquet", "parquet", "--out with a name in .parquet")
+    buffer = io.BytesIO()
+    parquet.write_table(arrow.Table.from_pylist(list(map(_flat, answers.records()))), buffer)
+    return buffer.getvalue()
+
+
+def _jsonl_bytes(answers: Answers) -> bytes:
+    return "".join(to_json(record) + "\n" for record in answers.records()).encode()
+
+
+_WRITERS: dict[str, Callable[[Answers], bytes]] = {
+    ".csv": lambda answers: _csv(answers.records()).encode(errors="surrogateescape"),
+    ".jsonl": _jsonl_bytes,
+    ".npz": _npz_bytes,
+    ".parquet": _parquet_bytes,
+}
+
+
+# --------------------------------------------------------------------------------------- accuracy
+def note_accuracy(answers: Answers, y: Array) -> None:
+    """Say how many labels are right; classes that the model does not know are counted apart."""
+    known = np.isin(y, answers.classes)
+    n_known = int(known.sum())
+    if n_known:
+        right = (answers.labels[known] == y[known]).mean()
+        note(f"accuracy: {100 * right:.2f} % of {n_known} row{'s' * (n_known != 1)}")
+    if n_known < len(y):
+        unknown = list(dict.fromkeys(y[~known].tolist()))
+        shown = ", ".join(map(str, unknown[:5])) + (", …" if len(unknown) > 5 else "")
+        left = len(y) - n_known
+        note(
+            f"{left} row{'s' * (left != 1)} of classes that the model does not know ({shown}) "
+            f"{'is' if left == 1 else 'are'} not counted"
+        )
