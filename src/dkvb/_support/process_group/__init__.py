@@ -1,13 +1,12 @@
-"""Sums, gathers and exchanges over the processes of one job; outside of a job they do nothing.
+"""Collectives of the process group that torchrun started; in a single process they do nothing.
 
     torchrun --nproc-per-node 4 -m dkvb evaluate ...
 
-`init()` makes a process one of the job that torchrun started; gloo carries what lies on the CPU,
-NCCL what lies on GPUs. A process group that someone else opened is left alone: only inside
-`init()` does anything here talk to other processes.
+`init()` joins the group; gloo carries tensors on the CPU, NCCL those on GPUs. A process group that
+other code opened is left alone: only inside `init()` does anything here communicate.
 
-Every function must be called by all processes, in the same order. `traffic()` says how many bytes
-this process has handed over, so that volumes can be compared with what shapes promise.
+Every function must be called by all processes, in the same order. `traffic()` returns how many
+bytes this process has sent, to be compared with the volumes computed from shapes.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.rendezvous import rendezvous
 
-from dkvb._support.process_group.watch import RankLostError, Watch
+from dkvb._support.process_group.failures import RankLostError, leave_message, why
 
 __all__ = [
     "RankLostError",
@@ -47,67 +46,73 @@ __all__ = [
     "world_size",
 ]
 
-PATIENCE = timedelta(minutes=60)  # for a slow process; one that died is noticed by its silence
+TIMEOUT = timedelta(minutes=30)  # of a collective: how long others may compute meanwhile
 
 
 @dataclass(frozen=True)
-class _Job:
+class _Group:
     rank: int
     size: int
-    watch: Watch
+    store: Any
     nccl: bool  # whether tensors on a GPU can be reduced there
 
 
-_job: _Job | None = None
+_group: _Group | None = None
 _traffic: Counter[str] = Counter()
 
 
 @contextmanager
-def init() -> Iterator[None]:
-    """Take part in the job that torchrun started, if it did; leave when all others are done.
+def init(timeout: timedelta = TIMEOUT) -> Iterator[None]:
+    """Join the process group that torchrun started, if it did; leave when all others are done.
 
-    A process that dies, or stops with an error, makes all others stop: within a minute, with a
-    `RankLostError` that names it.
+    A collective that fails because another process died, hangs (after `timeout`) or stopped with an
+    error raises a `RankLostError`, which quotes that error if there was one.
     """
-    global _job
+    global _group
     if int(os.environ.get("WORLD_SIZE", "1")) < 2:
         yield
         return
-    store, own, size = next(rendezvous("env://", timeout=PATIENCE))
+    store, own, size = next(rendezvous("env://", timeout=timeout))
     nccl = _own_gpu()
     backend = "cpu:gloo,cuda:nccl" if nccl else "gloo"
-    dist.init_process_group(backend, store=store, rank=own, world_size=size, timeout=PATIENCE)
+    dist.init_process_group(backend, store=store, rank=own, world_size=size, timeout=timeout)
     _traffic.clear()
-    with Watch(store, own, size) as watch:
-        _job = _Job(own, size, watch, nccl)
-        try:
-            yield
-            _meet()
-        except SystemExit as end:
-            if not end.code:
-                _meet()
-            raise
-        finally:
-            _job = None
+    _group = _Group(own, size, store, nccl)
+    try:
+        yield
+        _barrier()
+    except SystemExit as end:
+        if end.code:
+            leave_message(store, own, size, end)
+        else:
+            _barrier()
+        raise
+    except RankLostError:
+        raise
+    except BaseException as error:
+        leave_message(store, own, size, error)
+        raise
+    finally:
+        _group = None
     dist.destroy_process_group()
 
 
 def rank() -> int:
-    """The number of this process, from 0."""
-    return _job.rank if _job else 0
+    """The rank of this process, from 0."""
+    return _group.rank if _group else 0
 
 
 def world_size() -> int:
-    """How many processes work together.
+    """The number of processes in the group.
 
     >>> world_size()
     1
     """
-    return _job.size if _job else 1
+    return _group.size if _group else 1
 
 
 def parts(n: int, size: int | None = None) -> list[slice]:
-    """n rows in consecutive parts, one a process, whose lengths differ by one at most.
+    """n rows in consecutive parts, one per process, whose lengths differ by one at most.
 
     >>> parts(7, 3)
     [slice(0, 3, None), slice(3, 5, None), slice(5, 7, None)]
@@ -129,7 +134,7 @@ def shard(n: int) -> slice:
 
 def all_reduce(tensor: Tensor, kind: str = "all_reduce") -> Tensor:
     """The sum over all processes, in place: the same bits in each of them, exact for integers."""
-    if _job is None:
+    if _group is None:
         return tensor
     with _collective(kind, tensor.nbytes):
         moved = _movable(tensor)
@@ -140,10 +145,10 @@ def all_reduce(tensor: Tensor, kind: str = "all_reduce") -> Tensor:
 
 
 def broadcast(tensor: Tensor) -> Tensor:
-    """What process 0 has, in place: for results that another process might round differently."""
-    if _job is None:
+    """The tensor of rank 0, in place: for results that another process might round differently."""
+    if _group is None:
         return tensor
-    with _collective("broadcast", tensor.nbytes if _job.rank == 0 else 0):
+    with _collective("broadcast", tensor.nbytes if _group.rank == 0 else 0):
         moved = _movable(tensor)
         dist.broadcast(moved, 0)
         if moved is not tensor:
@@ -152,14 +157,14 @@ def broadcast(tensor: Tensor) -> Tensor:
 
 
 def all_gather(tensor: Tensor, kind: str = "all_gather") -> list[Tensor]:
-    """Everyone's tensor, in order of rank; the first dimension may differ, and may be 0.
+    """The tensors of all processes, in order of rank; the first dimension may differ, and be 0.
 
     Shorter ones are filled up on the way: each process sends as much as the longest.
     """
-    if _job is None:
+    if _group is None:
         return [tensor]
-    lengths = torch.zeros(_job.size, dtype=torch.int64)
-    lengths[_job.rank] = len(tensor)
+    lengths = torch.zeros(_group.size, dtype=torch.int64)
+    lengths[_group.rank] = len(tensor)
     longest = int(all_reduce(lengths, "notes").max())
     row = tensor.contiguous().flatten().view(torch.uint8)  # bytes: no backend knows every dtype
     each = math.prod(tensor.shape[1:]) * tensor.element_size()
@@ -167,7 +172,7 @@ def all_gather(tensor: Tensor, kind: str = "all_gather") -> list[Tensor]:
     filled[: len(row)] = row
     with _collective(kind, filled.nbytes):
         moved = _movable(filled)
-        out = [torch.empty_like(moved) for _ in range(_job.size)]
+        out = [torch.empty_like(moved) for _ in range(_group.size)]
         dist.all_gather(out, moved)
     return [
         found[: n * each].to(tensor.device).view(tensor.dtype).view(n, *tensor.shape[1:])
@@ -176,8 +181,8 @@ def all_gather(tensor: Tensor, kind: str = "all_gather") -> list[Tensor]:
 
 
 def all_gather_objects(what: Any) -> list[Any]:
-    """Everyone's value, in order of rank, of anything that JSON can hold."""
-    if _job is None:
+    """The values of all processes, in order of rank, of anything that JSON can hold."""
+    if _group is None:
         return [what]
     text = torch.frombuffer(bytearray(json.dumps(what).encode()), dtype=torch.uint8)
     return [json.loads(bytes(found.numpy())) for found in all_gather(text, "notes")]
@@ -189,16 +194,16 @@ def all_to_all(tensor: Tensor, columns: Sequence[slice]) -> Tensor:
     Each process has rows (n_r, C, ...), of which columns[q] go to process q; what comes back is
     (Σ n_r, own columns, ...), rows in order of rank.
     """
-    if _job is None:
+    if _group is None:
         return tensor[:, columns[0]]
     lengths = [int(n) for n in all_gather_objects(len(tensor))]
-    own = columns[_job.rank]
+    own = columns[_group.rank]
     shape = (own.stop - own.start, *tensor.shape[2:])
     each = math.prod(shape) * tensor.element_size()
     pieces = [tensor[:, part].flatten().view(torch.uint8) for part in columns]
     sent = _movable(torch.cat(pieces))
     received = sent.new_empty(sum(lengths) * each)
-    with _collective("all_to_all", sent.nbytes - pieces[_job.rank].nbytes):
+    with _collective("all_to_all", sent.nbytes - pieces[_group.rank].nbytes):
         dist.all_to_all_single(
             received, sent, [n * each for n in lengths], [len(piece) for piece in pieces]
         )
@@ -217,15 +222,15 @@ def check_same_on_all_ranks(what: Any, name: str) -> None:
 
 
 def all_reduce_int(value: int) -> int:
-    """The sum of everyone's whole number."""
+    """The sum of an integer over all processes."""
     return int(all_reduce(torch.tensor([value]), "notes"))
 
 
 def traffic() -> dict[str, int]:
-    """Bytes that this process has handed over since it joined, by kind of operation.
+    """Bytes that this process has sent since it joined, by kind of collective.
 
     A sum counts its tensor once. On the wire a ring sends 2 (N − 1)/N of that from each of N
-    processes. "notes" are lengths, labels and other small talk.
+    processes. "notes" are lengths, labels and other small values.
     """
     return dict(_traffic)
 
@@ -242,20 +247,20 @@ def _own_gpu() -> bool:
 
 def _movable(tensor: Tensor) -> Tensor:
     """The tensor where its backend can reach it, in one piece."""
-    moved = tensor if tensor.device.type == "cpu" or (_job and _job.nccl) else tensor.cpu()
+    moved = tensor if tensor.device.type == "cpu" or (_group and _group.nccl) else tensor.cpu()
     return moved.contiguous()
 
 
-def _meet() -> None:
+def _barrier() -> None:
     all_reduce(torch.zeros(1), "notes")
 
 
 @contextmanager
 def _collective(kind: str, n_bytes: int) -> Iterator[None]:
-    """Count what is handed over; say who is missing where it cannot be."""
-    assert _job is not None
+    """Count what is sent; a failure says why."""
+    assert _group is not None
     _traffic[kind] += n_bytes
     try:
         yield
     except RuntimeError as error:
-        raise RankLostError(_job.watch.who_is_missing()) from error
+        raise RankLostError(why(_group.store, _group.rank, _group.size, error)) from error

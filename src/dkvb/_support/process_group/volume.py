@@ -1,8 +1,8 @@
-"""How many bytes each process hands over, computed from shapes alone.
+"""How many bytes each process sends, computed from shapes alone.
 
-C codebooks of K pairs, key dimension d, Y classes, batches of B, M = C·K features. What travels is
-counted once a process; on the wire a ring of N processes sends 2 (N − 1)/N of a sum from each, and
-(N − 1) copies of what is gathered.
+C codebooks of K pairs, key dimension d, Y classes, batches of B, M = C·K features. Bytes are
+counted once per process; on the wire a ring of N processes sends 2 (N − 1)/N of a sum from each,
+and (N − 1) copies of what is gathered.
 """
 
 from __future__ import annotations
