@@ -103,7 +103,7 @@ def test_models_learn_and_predict_without_any_extra(tmp_path, data):
         ("inspect", model),
         ("export", model, tmp_path / "one.safetensors"),
         ("evaluate", "--train", data, "--test", data, "--classifier", "prototypes",
-         "--classes-per-stage", "1", "--out", tmp_path / "runs"),
+         "--classes-per-task", "1", "--out", tmp_path / "runs"),
     )  # fmt: skip
     assert [code for code, _ in found] == [0] * len(found), found
     assert 'pip install "dkvb[plots]"' in " ".join(found[-1][1].split())

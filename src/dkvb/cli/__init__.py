@@ -19,7 +19,7 @@ app = typer.Typer(
     name="dkvb",
     help="Discrete key-value bottleneck: learn new classes without forgetting the old ones.",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
 

@@ -22,7 +22,7 @@ from rich.text import Text
 from dkvb._support import validation
 from dkvb._support.files import replace_file
 from dkvb._support.optional import require
-from dkvb.cli._shared import note, printable, to_json
+from dkvb.cli._shared import note, plural, printable, to_json
 
 Array = NDArray[Any]
 
@@ -224,12 +224,12 @@ def note_accuracy(answers: Answers, y: Array) -> None:
     n_known = int(known.sum())
     if n_known:
         right = (answers.labels[known] == y[known]).mean()
-        note(f"accuracy: {100 * right:.2f} % of {n_known} row{'s' * (n_known != 1)}")
+        note(f"accuracy: {100 * right:.2f} % of {plural(n_known, 'row')}")
     if n_known < len(y):
         unknown = list(dict.fromkeys(y[~known].tolist()))
         shown = ", ".join(map(str, unknown[:5])) + (", …" if len(unknown) > 5 else "")
         left = len(y) - n_known
         note(
-            f"{left} row{'s' * (left != 1)} of classes that the model does not know ({shown}) "
+            f"{plural(left, 'row')} of classes that the model does not know ({shown}) "
             f"{'is' if left == 1 else 'are'} not counted"
         )

@@ -41,6 +41,15 @@ def printable(text: object) -> str:
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(text))
 
 
+def plural(count: int, one: str, many: str | None = None) -> str:
+    """Return a number with its noun.
+
+    >>> plural(1, "row"), plural(2, "class", "classes")
+    ('1 row', '2 classes')
+    """
+    return f"{count} {one if count == 1 else many or one + 's'}"
+
+
 def to_json(value: Any, indent: int | None = None) -> str:
     """Return JSON that holds no control characters but line breaks between its lines."""
     text = json.dumps(value, indent=indent, ensure_ascii=False)
@@ -67,12 +76,17 @@ def short_warnings() -> Iterator[None]:
         from dkvb._support import process_group
 
         if process_group.rank() == 0:
-            text = Text(printable(f"warning: {message}"), style="yellow")
-            Console(stderr=True).print(text, soft_wrap=True)
+            warn(str(message))
 
     with warnings.catch_warnings():
         warnings.showwarning = tell
         yield
+
+
+def warn(text: str) -> None:
+    """Something to look into, beside the results."""
+    message = Text(printable(f"warning: {text}"), style="yellow")
+    Console(stderr=True).print(message, soft_wrap=True)
 
 
 def note(text: str) -> None:

@@ -248,7 +248,6 @@ def _show_facts(facts: dict[str, Any]) -> None:
         "encoder": facts["encoder"] or "not told",
         "width": facts["width"],
         "classes": facts["classes"],
-        "files": ", ".join(f"{name} {decimal(size)}" for name, size in facts["files"].items()),
         "operations": f"{facts['operations']}, {facts['in_journal']} of them in the journal",
     }
     if facts["encoder_fingerprint"]:
@@ -264,8 +263,14 @@ def _show_facts(facts: dict[str, Any]) -> None:
         lines["novelty of data"] = _quantile_text(facts["novelty_of_data"])
     for name, text in lines.items():
         typer.echo(f"{name:<20}{printable(text)}")
-    for label, n in facts.get("examples", {}).items():
-        typer.echo(f"  {printable(label):<18}{n}")
+    for heading, counts in (
+        ("files", {name: decimal(size) for name, size in facts["files"].items()}),
+        ("rows per class", facts.get("examples", {})),
+    ):
+        if counts:
+            typer.echo(heading)
+        for name, count in counts.items():
+            typer.echo(f"  {printable(name):<38} {count}")
 
 
 def _quantile_text(quantiles: dict[str, float]) -> str:

@@ -7,15 +7,19 @@ from typing import Annotated, Any
 
 import typer
 
+from dkvb.cli._change import Change, change_of
 from dkvb.cli._rows import AllowDownload, Data, EncoderName, check_same_encoder, read_rows
 from dkvb.cli._shared import (
     Device,
     Quiet,
     available,
     clear_errors,
+    note,
+    plural,
     printable,
     short_warnings,
     to_json,
+    warn,
 )
 
 ModelPath = Annotated[Path, typer.Argument(metavar="MODEL", help="Folder of the model.")]
@@ -34,16 +38,20 @@ def fit(
     model: ModelPath,
     data: Data,
     keys: Annotated[
-        str | None, typer.Option(help="Unlabelled rows to fit keys to; DATA unless given.")
+        str | None,
+        typer.Option(
+            help="Keys to use: a file of keys or a model; or unlabelled rows to fit keys to, DATA "
+            "unless given."
+        ),
     ] = None,
     classifier: Annotated[
-        str, typer.Option(metavar="NAME[:key=value,...]", help="What shall learn.")
+        str, typer.Option(metavar="NAME[:key=value,...]", help="Classifier to train.")
     ] = "bottleneck:rule=counts",
     encoder: EncoderName = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace the model in the folder.")
     ] = False,
-    seed: Annotated[int, typer.Option(help="Seed of all that is random.")] = 0,
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
     wait: Wait = 0.0,
     device: Where = Device.cpu,
     as_json: AsJson = False,
@@ -59,19 +67,19 @@ def fit(
         check_target(model, overwrite)  # before any work
         how: dict[str, Any] = {"device": place, "quiet": quiet}
         rows = read_rows(data, encoder, labelled=True, **how)
-        unlabelled = None
-        if keys is not None:
+        settings, unlabelled = dict(spec.settings), None
+        if keys is not None and _names_keys(keys):
+            settings["keys"] = _keys_for(keys, rows, place)
+        elif keys is not None:
             how |= {"like": rows, "option": "--keys"}
             unlabelled = read_rows(keys, encoder, labelled=False, **how).x
-        made = make_classifier(
-            spec.name, spec.settings, key_rows=unlabelled, seed=seed, device=place
-        )
+        made = make_classifier(spec.name, settings, key_rows=unlabelled, seed=seed, device=place)
         made.fit(rows.x, rows.y)
         with create(
             model, made, encoder=rows.encoder, encoder_fingerprint=rows.encoder_fingerprint,
             rows=len(rows.y), overwrite=overwrite, wait=wait,
         ) as folder:  # fmt: skip
-            _acknowledge("fit", len(rows.y), folder, as_json, quiet)
+            _acknowledge("fit", len(rows.y), folder.path, made, as_json, quiet)
 
 
 def learn(
@@ -79,6 +87,12 @@ def learn(
     data: Data,
     encoder: EncoderName = None,
     allow_download: AllowDownload = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run", help="Say what learning would do to the old classes; change nothing."
+        ),
+    ] = False,
     operation_id: OperationId = None,
     wait: Wait = 0.0,
     device: Where = Device.cpu,
@@ -88,8 +102,18 @@ def learn(
     """Learn more rows, of known classes or new ones; when it says so, they are on disk."""
     with clear_errors(), short_warnings(), _opened(model, device, wait) as folder:
         rows = _rows(folder, data, encoder, allow_download, quiet)
-        count = folder.learn(rows.x, rows.y, operation_id=operation_id)
-        _acknowledge("learn", count, folder, as_json, quiet)
+        before = folder.classifier
+        if not quiet:
+            _warn_if_learned(folder, data, rows, operation_id)
+        if dry_run:
+            count, after = len(rows.y), folder.preview(rows.x, rows.y)
+        else:
+            count = folder.learn(rows.x, rows.y, operation_id=operation_id)
+            after = folder.classifier
+        change = None if quiet else change_of(before, after)
+        _acknowledge(
+            "learn", count, folder.path, after, as_json, quiet, dry_run=dry_run, change=change
+        )
 
 
 def forget(
@@ -108,7 +132,11 @@ def forget(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Forget a class or rows, as if never learned; when it says so, no file here holds them."""
+    """Forget classes or rows, as if never learned.
+
+    When it says so, no file of the model holds anything of them, but for keys that were fitted to
+    them, which keep what they took; dkvb fit --keys fits keys to other rows.
+    """
     with clear_errors(), short_warnings():
         if bool(label) == (data is not None):
             raise ValueError("forget: expected either --label or --data")
@@ -121,7 +149,12 @@ def forget(
             else:
                 rows = _rows(folder, str(data), encoder, allow_download, quiet)
                 count = folder.forget_samples(rows.x, rows.y, operation_id=operation_id)
-            _acknowledge("forget", count, folder, as_json, quiet)
+            _acknowledge("forget", count, folder.path, folder.classifier, as_json, quiet)
+            if not quiet and hasattr(folder.classifier, "keys_"):
+                note(
+                    "keys stay as they were fitted; if they were fitted to what is forgotten "
+                    "(dkvb fit without --keys), they keep what they took from it, without labels"
+                )
 
 
 def merge(
@@ -144,7 +177,7 @@ def merge(
             for other, one in zip(others, found, strict=True):
                 check_same_encoder(f"OTHER {other}", one, known)
             count = folder.merge(*(one.classifier for one in found), operation_id=operation_id)
-            _acknowledge("merge", count, folder, as_json, quiet)
+            _acknowledge("merge", count, folder.path, folder.classifier, as_json, quiet)
 
 
 def read_model(path: Path, device: Device = Device.cpu) -> Any:
@@ -196,18 +229,67 @@ def _labels(classifier: Any, texts: list[str]) -> list[Any]:
     return [known[text] for text in dict.fromkeys(texts)]
 
 
+def _names_keys(keys: str) -> bool:
+    """Whether a path is that of a model or of a file of keys, and not of rows."""
+    path = Path(keys)
+    if path.is_dir():
+        return (path / "model.safetensors").exists()
+    return path.is_file() and path.suffix in ("", ".safetensors")
+
+
+def _keys_for(path: str, rows: Any, device: str) -> Any:
+    from dkvb.deploy.store import load_keys
+
+    keys = load_keys(path, device)
+    if keys.width != rows.width:
+        raise ValueError(
+            f"--keys {path}: expected keys for embeddings of width {rows.width}, as --data has; "
+            f"got keys for width {keys.width}; fit keys to embeddings of the same encoder"
+        )
+    return keys
+
+
+def _warn_if_learned(folder: Any, data: str, rows: Any, operation_id: str | None) -> None:
+    """Warn of a file that was learned before, unless this is a repetition that counts once."""
+    if folder.is_done("learn", operation_id):
+        return
+    found = folder.learned_before(rows.x, rows.y)
+    if found is not None:
+        warn(
+            f"--data {data}: the same rows were learned at {found.time}; they count twice now; "
+            "undo it with dkvb forget --data"
+        )
+
+
 _DONE = {"fit": "learned", "learn": "learned", "forget": "forgot", "merge": "added"}
 
 
-def _acknowledge(operation: str, count: int, folder: Any, as_json: bool, quiet: bool) -> None:
-    """Say what is on disk now."""
+def _acknowledge(
+    operation: str,
+    count: int,
+    path: Path,
+    classifier: Any,
+    as_json: bool,
+    quiet: bool,
+    *,
+    dry_run: bool = False,
+    change: Change | None = None,
+) -> None:
+    """Say what is on disk now, or would be."""
     if quiet:
         return
-    n_classes = len(folder.classifier.classes_)
     if as_json:
-        facts = {"operation": operation, "rows": count, "classes": n_classes}
-        typer.echo(to_json({**facts, "model": str(folder.path)}))
-    else:
-        rows = f"{count} row{'s' * (count != 1)}"
-        classes = f"{n_classes} class{'es' * (n_classes != 1)}"
-        typer.echo(printable(f"{_DONE[operation]} {rows}; {folder.path} knows {classes}"))
+        facts: dict[str, Any] = {"operation": operation, "rows": count}
+        facts |= {"classes": len(classifier.classes_), "model": str(path)}
+        facts |= {"dry_run": True} if dry_run else {}
+        facts |= {"old_classes": change.facts()} if change else {}
+        typer.echo(to_json(facts))
+        return
+    done = f"would have {_DONE[operation]}" if dry_run else _DONE[operation]
+    knows = "would know" if dry_run else "knows"
+    classes = plural(len(classifier.classes_), "class", "classes")
+    typer.echo(printable(f"{done} {plural(count, 'row')}; {path} {knows} {classes}"))
+    if change:
+        typer.echo(printable(change.line()))
+        if lost := change.warning():
+            warn(lost)

@@ -2,11 +2,14 @@
 
 import json
 import os
+import re
 
 import numpy as np
 import pytest
+from typer.main import get_command
 
 from dkvb import BottleneckClassifier
+from dkvb.cli import app
 from dkvb.deploy.store import open_folder, read_folder
 
 from ...support.files.models import rows
@@ -176,6 +179,9 @@ def test_bad_input_ends_with_one_line_and_code_two(made, arguments, says):
     assert says in done.stderr
     assert done.stderr.startswith("error: ")
     assert len(done.stderr.splitlines()) == 1
+    own = {name for p in get_command(app).commands[arguments[0]].params for name in p.opts}
+    elsewhere = re.sub(r"dkvb [a-z]+( --[a-z-]+)*", "", done.stderr)
+    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", elsewhere)) <= own  # hints that exist
     assert {p: p.read_bytes() for p in made.rglob("*") if p.is_file()} == before
 
 

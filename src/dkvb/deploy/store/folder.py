@@ -198,6 +198,11 @@ class ModelFolder:
                              "would count twice")  # fmt: skip
         return self._change("merge", change, operation_id)
 
+    def preview(self, X: Any, y: Any) -> Any:
+        """Return the classifier that `learn` would make; the model stays as it is."""
+        classifier = classifiers.working_copy(self.classifier)
+        return classifier.partial_fit(X, y)
+
     def learned_before(self, X: Any, y: Any) -> Entry | None:
         """Return the entry of a `learn` of exactly these X and y; None if there is none."""
         digest = digest_of(X, y)

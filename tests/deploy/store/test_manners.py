@@ -1,0 +1,207 @@
+"""Manners of the command line: help, versions, hints that exist, what learning did."""
+
+import ast
+import json
+import os
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.main import get_command
+
+import dkvb as library
+from dkvb.cli import _change, app
+from dkvb.deploy.store import create, open_folder, read_folder
+
+from ...support.files.models import keys, rows
+from .commands import dkvb, good
+from .shared import assert_same_state, learned
+
+SOURCES = Path(library.__file__).parent
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(os, "fsync", lambda handle: None)
+    X, y = rows()
+    np.savez("rows.npz", x=X, y=y)
+    np.savez("one.npz", x=X[:1], y=y[:1])
+    create("model", learned("counts", (X, y))).close()
+    return tmp_path
+
+
+def commands(group=None, prefix=""):
+    group = group or get_command(app)
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, f"{prefix}{name} ")
+        else:
+            yield f"{prefix}{name}", command
+
+
+def options_of(command):
+    return {name for parameter in command.params for name in parameter.opts}
+
+
+# ------------------------------------------------------------------------------------------- hints
+def texts_of(tree):
+    """All text in a module, parts of one f-string joined."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+        elif isinstance(node, ast.JoinedStr):
+            yield "".join(
+                part.value if isinstance(part, ast.Constant) else "…" for part in node.values
+            )
+
+
+def test_every_option_that_a_message_names_exists():
+    """`dkvb COMMAND … --option` in that command; `--option` alone in some command."""
+    known = dict(commands())
+    every = {"--version", "--help", *(o for command in known.values() for o in options_of(command))}
+    wrong = set()
+    for path in sorted(SOURCES.rglob("*.py")):
+        for text in texts_of(ast.parse(path.read_text(encoding="utf-8"))):
+            named = re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", text)
+            wrong |= {(path.name, option) for option in named if option not in every}
+            for match in re.finditer(r"dkvb ((?:cache )?[a-z]+)((?: [^;,.()\n]*)?)", text):
+                command = known.get(match[1])
+                for option in re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", match[2]):
+                    if command is not None and option not in options_of(command):
+                        wrong.add((path.name, match[0]))
+    assert {(name, what) for name, what in wrong if what not in OF_OTHERS} == set()
+
+
+OF_OTHERS = {"--nproc-per-node"}  # torchrun's
+
+
+def test_every_command_that_a_message_names_exists():
+    known = {name.split()[0] for name in dict(commands())}
+    said = set()
+    for path in SOURCES.rglob("*.py"):
+        for text in texts_of(ast.parse(path.read_text(encoding="utf-8"))):
+            said |= set(re.findall(r"with dkvb ([a-z]+)|`dkvb ([a-z]+)", text))
+    named = {one or other for one, other in said} - {""}
+    assert named - known == set()
+    assert named
+
+
+@pytest.mark.parametrize("flag", ["-h", "--help"])
+def test_help_is_a_letter_away_for_every_command(flag):
+    for name, _ in commands():
+        assert "Usage" in good(*name.split(), flag)
+    assert "Usage" in good(flag)
+
+
+def test_version_and_completion():
+    assert good("--version") == f"dkvb {library.__version__}\n"
+    assert "--install-completion" in good("--help")
+
+
+def test_plural_forms(place):
+    assert good("learn", "model", "--data", "one.npz").startswith("learned 1 row; ")
+    assert "forgot 1 row;" in good("forget", "model", "--data", "one.npz")
+    good("forget", "model", "--label", "ant", "--label", "bee")
+    assert "knows 1 class\n" in good("forget", "model", "--label", "yak")
+
+
+@pytest.mark.parametrize("arguments", [["inspect", "model"], ["history", "model"]])
+def test_tables_fit_eighty_columns(place, arguments):
+    good("learn", "model", "--data", "rows.npz", "--quiet")
+    assert max(map(len, good(*arguments).splitlines())) <= 80
+
+
+# ----------------------------------------------------------------------------------------- learning
+class Measured:
+    """In the place of a classifier that measures itself."""
+
+    def __init__(self, **accuracy):
+        self.accuracy = accuracy
+
+    def class_accuracy(self):
+        return self.accuracy
+
+
+def test_what_learning_does_to_the_old_classes():
+    change = _change.change_of(Measured(ant=0.9, bee=0.8), Measured(ant=0.88, bee=0.7, cow=1.0))
+    assert "85.0 % before, 79.0 % after" in change.line()
+    assert list(change.losses()) == ["bee"]
+    assert "more than 3 points: bee 80.0 % to 70.0 %;" in change.warning()
+    assert _change.change_of(Measured(ant=0.9), Measured(ant=0.87)).warning() is None
+    assert _change.change_of(object(), Measured(ant=1.0)) is None
+
+
+def test_learn_prints_a_line_and_warns_of_losses(place, monkeypatch):
+    def accuracy(self):
+        n = len(self.classes_)
+        return dict.fromkeys(self.classes_.tolist(), 0.9 if n == 4 else 0.8)
+
+    monkeypatch.setattr(library.BottleneckClassifier, "class_accuracy", accuracy, raising=False)
+    X, _ = rows()
+    np.savez("new.npz", x=X[:4] + 9, y=["elk"] * 4)
+    before = read_folder("model").classifier
+    done = dkvb("learn", "model", "--data", "new.npz", "--dry-run")
+    assert done.stdout.startswith("would have learned 4 rows; model would know 5 classes\n")
+    assert "90.0 % before, 80.0 % after" in done.stdout
+    assert "lost more than 3 points" in done.stderr
+    assert_same_state(read_folder("model").classifier, before)
+    told = json.loads(good("learn", "model", "--data", "new.npz", "--json"))
+    assert told["old_classes"]["lost"] == pytest.approx(dict.fromkeys(before.classes_, 0.1))
+    assert "elk" in read_folder("model").classifier.classes_
+
+
+def test_the_same_file_twice_is_warned_about(place):
+    first = dkvb("learn", "model", "--data", "rows.npz")
+    assert "warning" not in first.stderr
+    again = dkvb("learn", "model", "--data", "rows.npz")
+    assert "the same rows were learned at" in again.stderr
+    assert "count twice" in again.stderr
+    repeated = dkvb("learn", "model", "--data", "rows.npz", "--operation-id", "a")
+    assert "the same rows" in repeated.stderr
+    assert (
+        "the same rows"
+        not in dkvb("learn", "model", "--data", "rows.npz", "--operation-id", "a").stderr
+    )
+
+
+def test_waiting_for_a_busy_model(place):
+    with open_folder("model"):
+        done = dkvb("learn", "model", "--data", "rows.npz", "--wait", "0.1")
+    assert done.exit_code == 2
+    assert "is changing this model after 0.1 seconds" in done.stderr
+
+
+@pytest.mark.parametrize("source", ["keys", "keys.safetensors", "model", "model/model.safetensors"])
+def test_keys_come_from_a_file_of_keys_or_from_a_model(place, source):
+    if source.startswith("keys"):
+        keys().save(source)
+    good(
+        "fit", "new", "--data", "rows.npz", "--keys", source,
+        "--classifier", "bottleneck:rule=counts",
+    )  # fmt: skip
+    found = read_folder("new").classifier
+    assert found.keys_.fingerprint == keys().fingerprint
+    good("merge", "model", "new")
+
+
+def test_keys_of_another_width_or_of_none_are_refused(place):
+    np.savez("wide.npz", x=np.zeros((4, 9)), y=["ant"] * 4)
+    good("fit", "plain", "--data", "rows.npz", "--classifier", "prototypes")
+    for arguments, says in (
+        (("--data", "wide.npz", "--keys", "model"), "expected keys for embeddings of width 9"),
+        (("--data", "rows.npz", "--keys", "plain"), "expected a file of keys or a model that has"),
+    ):
+        done = dkvb("fit", "new", *arguments, "--classifier", "bottleneck:rule=counts")
+        assert done.exit_code == 2
+        assert says in done.stderr
+    assert not (place / "new").exists()
+
+
+def test_forget_says_what_stays_in_keys(place):
+    done = dkvb("forget", "model", "--label", "bee")
+    assert done.stdout.startswith("forgot 15 rows")
+    assert "keys stay as they were fitted" in done.stderr
+    assert dkvb("forget", "model", "--label", "ant", "--quiet").stderr == ""
+    assert "but for keys" in " ".join(good("forget", "-h").split())
