@@ -65,7 +65,7 @@ class UnreadableItemsError(ValueError):
         super().__init__(
             f"data: expected items that can be read; {len(skipped)} cannot "
             f"({names}{', ...' if len(skipped) > 3 else ''}); repair or remove them, or leave "
-            "them out with dkvb embed --on-error skip, which keeps all others in its cache"
+            "them out with --on-error skip"
         )
 
 

@@ -1,7 +1,10 @@
-"""Files of rows that are embeddings already: torch (rows, labels), npz with x and y, or npy."""
+"""Files that hold embeddings: torch (x, y), npz with x and y, or npy."""
 
 from __future__ import annotations
 
+import zipfile
+from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,8 @@ from torch import Tensor
 
 from dkvb._support import validation
 from dkvb.embedding.datasets.dataset import Dataset, vectors
+from dkvb.embedding.datasets.tables import label_array
+from dkvb.embedding.npz import read_embeddings, read_labelled
 
 SUFFIXES = (".pt", ".npz", ".npy")
 _FILES = {split: f"all_data_{split}.pt" for split in ("train", "test")}  # as SDMLP's authors do
@@ -30,26 +35,47 @@ def file_of(folder: Path, split: str | None) -> Path:
 
 
 def load(path: Path) -> Dataset:
-    """Rows (n, m) and, where there are any, labels (n,); read without pickle."""
+    """Embeddings (n, m) and, where there are any, labels (n,); read without pickle."""
+    return vectors(path.name, *read(path))
+
+
+def read(path: Path) -> tuple[NDArray[Any], NDArray[Any] | None]:
+    """The embeddings (n, m) of a file and, where it has any, its labels (n,)."""
+    if path.suffix == ".npz":
+        with zipfile.ZipFile(path) if zipfile.is_zipfile(path) else nullcontext() as archive:
+            labelled = archive is not None and "y.npy" in archive.namelist()
+        return read_labelled(path, "data") if labelled else (read_embeddings(path, "data"), None)
     try:
-        rows, labels = _read(path)
+        embeddings, labels = _from_torch(path) if path.suffix == ".pt" else (_from_npy(path), None)
     except Exception as error:  # a foreign file makes the readers raise anything
         raise ValueError(
-            f"data {path}: expected rows of numbers, and labels; it cannot be read "
-            f"({' '.join(str(error).split())[:200]})"
+            f"data {path}: expected embeddings (n, m); it cannot be read "
+            f"({' '.join(str(error).split())[:200]}); write it again with numpy.savez(path, x=, y=)"
         ) from error
-    return vectors(path.name, rows, labels)
+    embeddings = validation.as_float32(validation.rows(embeddings, f"data {path}"), f"data {path}")
+    if labels is not None and labels.shape != (len(embeddings),):
+        raise ValueError(
+            f"data {path}: expected one label per row, ({len(embeddings)},); got {labels.shape}"
+        )
+    return embeddings.numpy(), labels
 
 
-def _read(path: Path) -> tuple[NDArray[Any], NDArray[Any] | None]:
-    if path.suffix == ".pt":
-        content = torch.load(path, map_location="cpu", weights_only=True)
-        if isinstance(content, Tensor):
-            return content.numpy(), None
-        rows, labels = content
-        return torch.as_tensor(rows).numpy(), torch.as_tensor(labels).long().numpy()
-    content = np.load(path, allow_pickle=False)
-    if path.suffix == ".npy":
+def _from_npy(path: Path) -> NDArray[Any]:
+    # Mapped first: a header may promise more than there is, and that raises before memory is taken.
+    return np.array(np.load(path, mmap_mode="r", allow_pickle=False))
+
+
+def _from_torch(path: Path) -> tuple[Any, NDArray[Any] | None]:
+    content = torch.load(path, map_location="cpu", weights_only=True)
+    if isinstance(content, Mapping):
+        if "x" not in content:
+            raise ValueError(f"expected x and y; got {', '.join(map(str, content))[:100]}")
+        content = (content["x"], content.get("y"))
+    if isinstance(content, Tensor):
         return content, None
-    with content:
-        return content["x"], content["y"] if "y" in content.files else None
+    if not isinstance(content, tuple | list) or len(content) != 2:
+        raise ValueError("expected a tensor, a pair (x, y), or a dict of x and y")
+    rows, labels = content
+    if isinstance(labels, list | tuple):
+        return rows, label_array(list(labels), f"data {path}, y")
+    return rows, None if labels is None else torch.as_tensor(labels).long().numpy()

@@ -1,8 +1,9 @@
-"""Tables of texts, or of paths of pictures, with their labels: CSV, TSV and JSON lines."""
+"""Tables of texts, paths of images or numbers, with their labels: CSV, TSV and JSON lines."""
 
 from __future__ import annotations
 
 import csv
+import io
 import json
 from collections.abc import Collection
 from pathlib import Path
@@ -11,6 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dkvb._support.files.regular import read_regular
+from dkvb._support.label_text import check_texts
 from dkvb.embedding.datasets.dataset import Dataset, image_files, texts
 
 SUFFIXES = (".csv", ".tsv", ".jsonl")
@@ -22,6 +25,9 @@ CONTENT = {
 LABELS = ("label", "class", "target", "category", "intent", "y")
 
 Row = dict[str, Any]
+Numbers = tuple[NDArray[np.float32], NDArray[Any] | None]
+
+_LARGEST = 4 << 30  # bytes of a table
 
 
 def load(
@@ -57,38 +63,94 @@ def load(
 
 
 def _cells(path: Path) -> list[Row]:
-    separator = "\t" if path.suffix.lower() == ".tsv" else ","
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        try:
-            reader = csv.DictReader(file, delimiter=separator, strict=True)
-            rows: list[Row] = []
-            for row in reader:
-                if None in row or None in row.values():
-                    raise ValueError(f"line {reader.line_num} has not one cell a column")
-                rows.append(row)
-        except (csv.Error, ValueError) as error:
-            raise ValueError(
-                f"data {path}: expected a table with a line of column names; it cannot be read "
-                f"({error}); write it again with a csv writer"
-            ) from error
+    text = _decoded(path)
+    separator = "\t" if path.suffix.lower() == ".tsv" else _separator(text.partition("\n")[0])
+    try:
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+        columns = next(reader, [])
+        rows: list[Row] = []
+        for cells in reader:
+            if len(cells) != len(columns) and cells:
+                raise ValueError(
+                    f"line {reader.line_num} has {len(cells)} cells, and the first line names "
+                    f"{len(columns)} columns: {', '.join(columns)[:200]}"
+                )
+            if cells:
+                rows.append(dict(zip(columns, cells, strict=True)))
+    except (csv.Error, ValueError) as error:
+        raise ValueError(
+            f"data {path}: expected a table with a line of column names, separated by "
+            f"{separator!r}; it cannot be read ({error}); write it again with a csv writer"
+        ) from error
+    if len(set(columns)) < len(columns):
+        twice = next(name for name in columns if columns.count(name) > 1)
+        raise ValueError(f"data {path}: expected distinct columns; {twice!r} is there twice")
     return rows
+
+
+def _separator(first: str) -> str:
+    """What separates the cells of a CSV file: that which cuts its first line into most cells.
+
+    >>> _separator("text;label"), _separator("text,label"), _separator("text")
+    (';', ',', ',')
+    """
+    return max(",;\t|", key=lambda one: len(next(csv.reader([first], delimiter=one), [])))
+
+
+def _decoded(path: Path) -> str:
+    """The text of a file in UTF-8, or in UTF-16 where its first bytes say so."""
+    content = read_regular(path, _LARGEST)
+    encoding = "utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+    try:
+        return content.decode(encoding)
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"data {path}: expected text in UTF-8; byte {error.start} is none; save it as UTF-8"
+        ) from error
 
 
 def _lines(path: Path) -> list[Row]:
     rows: list[Row] = []
-    with path.open(encoding="utf-8-sig") as file:
-        for number, line in enumerate(file, start=1):
-            if line.strip():
-                try:
-                    row = json.loads(line)
-                except ValueError:
-                    row = None
-                if not isinstance(row, dict):
-                    raise ValueError(
-                        f"data {path}: expected one JSON object a line; line {number} is none"
-                    )
-                rows.append(row)
+    for number, line in enumerate(_decoded(path).split("\n"), start=1):
+        if line.strip():
+            try:
+                row = json.loads(line)
+            except (ValueError, RecursionError):
+                row = None
+            if not isinstance(row, dict):
+                raise ValueError(
+                    f"data {path}: expected one JSON object per line; line {number} is none"
+                )
+            rows.append(row)
     return rows
+
+
+def embeddings(path: Path, label_column: str | None = None) -> Numbers | None:
+    """Embeddings (n, m), and labels (n,) if a column has them, of a table of numbers alone.
+
+    None for a table with a column of texts; a first line of numbers is a row, not names.
+    """
+    if path.suffix.lower() not in (".csv", ".tsv"):
+        return None
+    rows = _cells(path)
+    columns = list(rows[0]) if rows else []
+    label = find_column(f"data {path}", columns, label_column, LABELS, "label-column")
+    width = [name for name in columns if name != label]
+    numbers = [[_number(row[name]) for name in width] for row in rows]
+    if not width or any(None in row for row in numbers):
+        return None
+    if all(_number(name) is not None for name in columns):
+        numbers.insert(0, [_number(name) for name in columns])
+    values = [row[label] for row in rows] if label is not None else None
+    labels = None if values is None else label_array(values, f"data {path}, column {label}")
+    return np.array(numbers, dtype=np.float32), labels
+
+
+def _number(cell: str) -> float | None:
+    try:
+        return float(cell)
+    except ValueError:
+        return None
 
 
 def _of_split(path: Path, rows: list[Row], split: str | None) -> list[Row]:
@@ -131,7 +193,10 @@ def label_array(values: list[Any], where: str) -> NDArray[Any]:
 
     >>> label_array(["3", "1"], "y"), label_array(["3", "b"], "y")
     (array([3, 1]), array(['3', 'b'], dtype='<U1'))
+    >>> label_array(["007", "7"], "y")
+    array(['007', '7'], dtype='<U3')
     """
+    check_texts(values, where)
     for number, value in enumerate(values):
         if value is None or value == "":
             raise ValueError(f"{where}: expected a label; row {number} has none; drop the row")
@@ -139,6 +204,12 @@ def label_array(values: list[Any], where: str) -> NDArray[Any]:
             raise ValueError(
                 f"{where}: expected texts or whole numbers; row {number} has {value!r}"
             )
-    whole = [str(value).removeprefix("-").isdecimal() for value in values]
-    kind: type = int if all(whole) else str
+    kind: type = int if all(map(_is_integer, values)) else str
     return np.array([kind(value) for value in values])
+
+
+def _is_integer(value: str | int) -> bool:
+    """Whether a label is the usual text of an integer: "007" is another class than "7"."""
+    text = str(value)
+    digits = text.removeprefix("-")
+    return digits.isdecimal() and len(digits) < 19 and str(int(text)) == text
