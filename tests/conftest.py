@@ -33,6 +33,12 @@ def _threads(request: pytest.FixtureRequest) -> None:
     torch.set_num_threads(2 if request.path.parent.name in ("kernels", "bottleneck") else 1)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Commands keep embeddings in a cache of the tests, not in that of whoever runs them."""
+    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
+
+
 @pytest.fixture(autouse=True)
 def _seeds() -> None:
     """No test draws other numbers because others ran before it in the same process."""

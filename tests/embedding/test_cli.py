@@ -66,7 +66,7 @@ def test_from_pictures_to_a_table(folder, monkeypatch, mapped, dtype):
         "evaluate", "--train", train, "--test", test, "--keys", train, "--json",
         "--classifier", "prototypes", "--classifier", "slda", "--classifier", "neighbours",
         "--classifier", "bottleneck:rule=counts,n_codebooks=4,n_pairs=4,key_dim=2",
-        "--classes-per-stage", "1", "--out", folder / "out",
+        "--classes-per-task", "1", "--out", folder / "out",
     )  # fmt: skip
     assert result.exit_code == 0, result.output
     accuracies = {k: v["final_accuracy"]["mean"] for k, v in json.loads(result.stdout).items()}

@@ -144,7 +144,10 @@ def test_columns_are_named_where_they_are_not_plain(tmp_path):
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        ("text,label\nhello\n", "line 2 has 1 cells, and the first line names 2 columns: text, label"),
+        (
+            "text,label\nhello\n",
+            "line 2 has 1 cells, and the first line names 2 columns: text, label",
+        ),
         ("text,label\nhello,\n", "row 0 has none"),
         ("text,label\n,x\n", "expected a text in column text; row 0 has ''"),
         ("", "expected rows"),

@@ -102,7 +102,7 @@ def test_no_command_on_npz_files_opens_an_internet_socket(rows, tmp_path):
         ("export", model, tmp_path / "model.onnx"),
         ("export", model, tmp_path / "model.safetensors"),
         ("evaluate", "--train", data, "--test", data, "--classifier", "prototypes",
-         "--classes-per-stage", "1", "--out", tmp_path / "runs"),
+         "--classes-per-task", "1", "--out", tmp_path / "runs"),
     )  # fmt: skip
     assert [code for code, _ in found] == [0] * len(found), found
 

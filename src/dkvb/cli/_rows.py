@@ -11,17 +11,14 @@ from typing import Annotated, Any, NamedTuple, Protocol
 
 import typer
 
-from dkvb.cli._shared import note, show_progress
+from dkvb.cli._items import ItemOptions
+from dkvb.cli._shared import note, printable, show_progress
 
 DATA_HELP = (
     "npz file with x (n, m) and labels y (n,); with an encoder also an image, a folder of images, "
     "or a CSV or JSONL file of texts or paths."
 )
 Data = Annotated[str, typer.Option(help=DATA_HELP)]
-EncoderName = Annotated[
-    str | None,
-    typer.Option("--encoder", help="What embeds images or texts; a model remembers its own."),
-]
 AllowDownload = Annotated[
     bool,
     typer.Option(
@@ -75,7 +72,7 @@ class Source(NamedTuple):
 
 def read_rows(
     data: str,
-    encoder: str | None,
+    items: ItemOptions,
     *,
     labelled: bool,
     device: str,
@@ -83,28 +80,33 @@ def read_rows(
     option: str = "--data",
     quiet: bool = False,
     allow_download: bool = False,
+    keep: bool = True,
 ) -> LabelledRows:
     """The rows that `option` names; labels are read where they are needed, or there.
 
     Rows of another encoder or width than those of `like` are refused; its encoder is taken unless
     another is named. Rows that name no encoder are taken, with a note unless `quiet`.
-    An encoder that only `like` names is downloaded only if `allow_download`.
+    An encoder that only `like` names is downloaded only if `allow_download`. With `keep` the
+    embeddings of items stay in the cache, and what is there already is not embedded again.
     """
-    if data.endswith(".npz"):
-        rows = _from_npz(Path(data), encoder, labelled, like, option)
+    rows = _from_file(Path(data), items, labelled, like, option)
+    if rows is not None:
         if not quiet:
             _note_unnamed(f"{option} {data}", rows, like)
         return rows
-    model, source = _encoder_for(data, encoder, device, like, option, allow_download)
-    items = _dataset(data, model.takes)
-    if labelled and items.labels is None:
+    model, source = _encoder_for(data, items, device, like, option, allow_download)
+    dataset = _dataset(data, model.takes, items)
+    if labelled and dataset.labels is None:
         raise ValueError(f"{option}: expected items with labels; {data} has none")
-    return _embedded(model, source, items, quiet)
+    if keep:
+        return _embedded(model, source, dataset, items, quiet, items.cache)
+    with TemporaryDirectory(prefix="dkvb-") as cache:
+        return _embedded(model, source, dataset, items, quiet, Path(cache))
 
 
 def read_items(
     items: list[str],
-    encoder: str | None,
+    options: ItemOptions,
     *,
     device: str,
     like: Reference,
@@ -114,8 +116,8 @@ def read_items(
     """Return embeddings of single items: images, texts, or what standard input holds ("-")."""
     how: dict[str, Any] = {"device": device, "like": like, "allow_download": allow_download}
     if len(items) == 1 and (items[0].endswith(".npz") or Path(items[0]).is_dir()):
-        return read_rows(items[0], encoder, labelled=False, option="ITEM", quiet=quiet, **how)
-    model, source = _encoder_for(items[0], encoder, device, like, "ITEM", allow_download)
+        return read_rows(items[0], options, labelled=False, option="ITEM", quiet=quiet, **how)
+    model, source = _encoder_for(items[0], options, device, like, "ITEM", allow_download)
     if items == ["-"]:
         dataset = _standard_input(model.takes)
     elif model.takes == "text":
@@ -127,34 +129,37 @@ def read_items(
         from dkvb.embedding.datasets.dataset import image_files
 
         dataset = image_files("items", [Path(item) for item in items], None)
-    return _embedded(model, source, dataset, quiet)
+    with TemporaryDirectory(prefix="dkvb-") as cache:
+        return _embedded(model, source, dataset, options, quiet, Path(cache))
 
 
 def _encoder_for(
     what: str,
-    encoder: str | None,
+    options: ItemOptions,
     device: str,
     like: Reference | None,
     option: str,
     allow_download: bool,
 ) -> tuple[Any, Source]:
     """The encoder for items, which must be the one that made what was learned before."""
-    name = encoder or (like.encoder if like else None)
+    name = options.encoder or (like.encoder if like else None)
     if name is None:
         raise ValueError(
-            f"--encoder: expected the name of an encoder, since {what} is no npz file of "
-            "embeddings; got none; name one, or embed first with dkvb embed"
+            f"--encoder: expected the name of an encoder, since {what} is no file of embeddings "
+            "(npz, npy, pt, or a CSV file of numbers); got none; name one, or embed first with "
+            "dkvb embed"
         )
     from dkvb.embedding import load_encoder
 
-    model = load_encoder(name, device=device, allow_download=allow_download or encoder is not None)
+    trusted = allow_download or options.encoder is not None
+    model = load_encoder(name, weights=options.weights, device=device, allow_download=trusted)
     source = source_of(name, model)
     check_same_encoder(f"{option} {what}", source, like)
     _check_same_width(f"{option} {what}", model.dimension, like)
     return model, source
 
 
-def _dataset(data: str, kind: str) -> Any:
+def _dataset(data: str, kind: str, options: ItemOptions) -> Any:
     from dkvb.embedding import load_dataset
     from dkvb.embedding.datasets.dataset import image_files
     from dkvb.embedding.datasets.folders import IMAGE_SUFFIXES
@@ -162,7 +167,13 @@ def _dataset(data: str, kind: str) -> Any:
     path = Path(data).expanduser()
     if kind == "image" and path.is_file() and path.name.lower().endswith(IMAGE_SUFFIXES):
         return image_files(data, [path], None)
-    return load_dataset(data, kind=kind)
+    return load_dataset(
+        data,
+        options.split,
+        kind=kind,
+        column=options.column,
+        label_column=options.label_column,
+    )
 
 
 def _standard_input(kind: str) -> Any:
@@ -182,15 +193,42 @@ def _named_texts(contents: list[str]) -> Any:
     return replace(texts("items", contents), item_name=lambda i: contents[i])
 
 
-def _embedded(model: Any, source: Source, items: Any, quiet: bool) -> LabelledRows:
-    from dkvb.embedding import embed
+def _embedded(
+    model: Any,
+    source: Source,
+    dataset: Any,
+    options: ItemOptions,
+    quiet: bool,
+    cache: Path | None,
+) -> LabelledRows:
+    from dkvb.embedding import UnreadableItemsError, embed
 
-    # Not in the cache for good, where no forgetting would find them; dkvb embed keeps them.
-    with TemporaryDirectory(prefix="dkvb-") as cache:
-        found = embed(model, items, cache, progress=show_progress(quiet))
-        numbers = found.items.tolist()
-        names = [items.item(i) if items.kind == "text" else items.item_name(i) for i in numbers]
-        return LabelledRows(found.array(), found.labels, *source, names)
+    try:
+        found = embed(
+            model, dataset, cache, on_error=options.on_error, progress=show_progress(quiet)
+        )
+    except UnreadableItemsError as error:
+        name_skipped(error.skipped)
+        raise
+    if not quiet:
+        name_skipped(found.skipped)
+    return LabelledRows(found.array(), found.labels, *source, names_of(dataset, found.items))
+
+
+def names_of(dataset: Any, items: Any) -> list[str]:
+    """What to call each item: its text, or the name of its file."""
+    is_text = dataset.kind == "text"
+    return [dataset.item(i) if is_text else dataset.item_name(i) for i in items.tolist()]
+
+
+def name_skipped(skipped: list[Any], most: int = 50) -> None:
+    """Say which items have no embedding, and why."""
+    if skipped:
+        note(f"{len(skipped)} without an embedding:")
+    for item in skipped[:most]:
+        note(printable(f"  {item.name}: {item.reason}"))
+    if len(skipped) > most:
+        note(f"  and {len(skipped) - most} more")
 
 
 def source_of(name: str, encoder: Any) -> Source:
@@ -234,11 +272,46 @@ def _shown(source: Embedded) -> str:
     return f"{source.encoder or 'an encoder'} (fingerprint {str(source.encoder_fingerprint)[:8]})"
 
 
+def _from_file(
+    path: Path, options: ItemOptions, labelled: bool, like: Reference | None, option: str
+) -> LabelledRows | None:
+    """Embeddings that a file holds; None for files and folders of items."""
+    if path.suffix == ".npz":
+        return _from_npz(path, options.encoder, labelled, like, option)
+    if not path.is_file():
+        return None
+    from dkvb.embedding import absolute_name
+    from dkvb.embedding.datasets import prepared, tables
+
+    if path.suffix in prepared.SUFFIXES:
+        found = prepared.read(path)
+    else:
+        numbers = tables.embeddings(path, options.label_column)
+        if numbers is None:
+            return None
+        found = numbers
+    name = options.encoder and absolute_name(options.encoder)
+    rows = LabelledRows(*found, name, None)
+    _check_same_width(f"{option} {path}", rows.width, like)
+    if labelled and rows.y is None:
+        raise ValueError(
+            f"{option}: expected embeddings with labels; {path} has none; write both with "
+            "numpy.savez(path, x=, y=), or add a column label to a CSV file"
+        )
+    return rows
+
+
 def _from_npz(
     path: Path, encoder: str | None, labelled: bool, like: Reference | None, option: str
 ) -> LabelledRows:
     from dkvb.embedding import absolute_name
-    from dkvb.embedding.npz import read_embeddings, read_encoder, read_labelled, width_of
+    from dkvb.embedding.npz import (
+        read_embeddings,
+        read_encoder,
+        read_labelled,
+        read_names,
+        width_of,
+    )
 
     told, fingerprint = read_encoder(path, option)
     named = None if encoder is None else absolute_name(encoder)
@@ -251,10 +324,10 @@ def _from_npz(
     check_same_encoder(f"{option} {path}", source, like)
     _check_same_width(f"{option} {path}", width_of(path, option), like)  # before it is inflated
     if labelled or _has_labels(path):
-        rows = LabelledRows(*read_labelled(path, option), *source)
+        x, y = read_labelled(path, option)
     else:
-        rows = LabelledRows(read_embeddings(path, option), None, *source)
-    return rows
+        x, y = read_embeddings(path, option), None
+    return LabelledRows(x, y, *source, read_names(path, len(x)))
 
 
 def _has_labels(path: Path) -> bool:

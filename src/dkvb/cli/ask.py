@@ -9,10 +9,10 @@ from typing import Annotated, Any
 import typer
 from rich.filesize import decimal
 
+from dkvb.cli._items import DEFAULTS, ItemOptions, with_item_options
 from dkvb.cli._rows import (
     DATA_HELP,
     AllowDownload,
-    EncoderName,
     check_same_encoder,
     read_items,
     read_rows,
@@ -43,6 +43,7 @@ class Dtype(StrEnum):
     int8 = "int8"
 
 
+@with_item_options
 def predict(
     model: AnyModel,
     items: Annotated[
@@ -53,7 +54,7 @@ def predict(
         ),
     ] = None,
     data: Annotated[str | None, typer.Option(help=DATA_HELP)] = None,
-    encoder: EncoderName = None,
+    encoder: ItemOptions = DEFAULTS,
     allow_download: AllowDownload = False,
     top: Annotated[
         int | None, typer.Option(min=1, help="How many classes to name per item.")
@@ -93,12 +94,13 @@ def predict(
             _answers.note_accuracy(answers, rows.y)
 
 
+@with_item_options
 def inspect(
     model: AnyModel,
     data: Annotated[
         str | None, typer.Option(help="Rows to compare with those that keys were fitted to.")
     ] = None,
-    encoder: EncoderName = None,
+    encoder: ItemOptions = DEFAULTS,
     allow_download: AllowDownload = False,
     as_json: AsJson = False,
 ) -> None:
@@ -138,6 +140,7 @@ def _entry_facts(entry: Any) -> dict[str, Any]:
     return {name: value for name, value in vars(entry).items() if name != "digest"}
 
 
+@with_item_options
 def export(
     model: AnyModel,
     out: Annotated[Path, typer.Argument(metavar="OUT", help="A new .onnx or .safetensors file.")],
@@ -153,7 +156,7 @@ def export(
     data: Annotated[
         str | None, typer.Option(help="Labelled rows to measure what rounding costs.")
     ] = None,
-    encoder: EncoderName = None,
+    encoder: ItemOptions = DEFAULTS,
     allow_download: AllowDownload = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -168,7 +171,7 @@ def export(
 
             require("onnx", "export", "dkvb export")
         found = read_model(model)
-        name = encoder or found.encoder
+        name = encoder.encoder or found.encoder
         if with_encoder and (name is None or out.suffix != ".onnx"):
             raise ValueError(
                 "--with-encoder: expected a model that remembers its encoder, or --encoder, and "
@@ -176,8 +179,8 @@ def export(
             )
         classifier = found.classifier.prune() if prune else found.classifier
         if out.suffix == ".onnx":
-            trusted = allow_download or encoder is not None
-            module = _encoder_of(found, name, trusted) if with_encoder else None
+            trusted = allow_download or encoder.encoder is not None
+            module = _encoder_of(found, name, encoder, trusted) if with_encoder else None
             report = _export_onnx(classifier, out, dtype, module)
         elif out.suffix == ".safetensors":
             rows = None
@@ -278,14 +281,14 @@ def _quantile_text(quantiles: dict[str, float]) -> str:
 
 
 # ---------------------------------------------------------------------------------------- exports
-def _encoder_of(found: Any, name: str, allow_download: bool) -> Any:
+def _encoder_of(found: Any, name: str, items: ItemOptions, allow_download: bool) -> Any:
     """The encoder of that name, if it is the one that made what the model learned."""
     from dkvb.embedding import load_encoder
 
     path = name.removeprefix("onnx:") if name.startswith("onnx:") else None
     if path and found.encoder_fingerprint is None:
         return path  # a file has a graph of its own already
-    encoder = load_encoder(name, allow_download=allow_download)
+    encoder = load_encoder(name, weights=items.weights, allow_download=allow_download)
     check_same_encoder("--with-encoder", source_of(name, encoder), found)
     return path or encoder
 

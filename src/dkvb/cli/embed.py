@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.filesize import decimal
 
-from dkvb.cli._shared import Quiet, clear_errors, note, short_warnings, show_progress
+from dkvb.cli._items import CacheFolder, Column, HandleError, LabelColumn, OnError, Weights
+from dkvb.cli._rows import name_skipped, names_of
+from dkvb.cli._shared import Quiet, clear_errors, short_warnings, show_progress
 
 if TYPE_CHECKING:
     from dkvb.embedding import Embeddings
 
-CacheFolder = Annotated[
-    Path | None, typer.Option("--cache", help="The cache's folder; ~/.cache/dkvb unless given.")
-]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+_NAME_CHARACTERS = 200  # of an item's name or text in a file: an array is as wide as its longest
 
 
 class Where(StrEnum):
@@ -62,13 +63,6 @@ class Precision(StrEnum):
     float16 = "float16"
 
 
-class OnError(StrEnum):
-    """What to do about items that cannot be read."""
-
-    fail = "fail"
-    skip = "skip"
-
-
 def embed(
     data: Annotated[
         str,
@@ -93,9 +87,7 @@ def embed(
             help="npz file for x and y; or a folder, for DATA-ENCODER-SPLIT.npz of train and test."
         ),
     ] = None,
-    weights: Annotated[
-        Path | None, typer.Option(help="The encoder's weights, in a local file.")
-    ] = None,
+    weights: Weights = None,
     layer: Annotated[Layer | None, typer.Option(help="Which features to take.")] = None,
     pooling: Annotated[
         Pooling, typer.Option(help="Mean, or the whole spatial map.")
@@ -111,13 +103,9 @@ def embed(
         float, typer.Option(help="Standard deviation of noise on pixels, which are in [0, 1].")
     ] = 0.0,
     noise_seed: Annotated[int, typer.Option(help="Seed of that noise.")] = 0,
-    column: Annotated[
-        str | None, typer.Option(help="The table's column of texts or paths.")
-    ] = None,
-    label_column: Annotated[str | None, typer.Option(help="The table's column of labels.")] = None,
-    on_error: Annotated[
-        OnError, typer.Option(help="Unreadable images, named at the end: an error, or left out.")
-    ] = OnError.fail,
+    column: Column = None,
+    label_column: LabelColumn = None,
+    on_error: HandleError = OnError.fail,
     device: Annotated[Where, typer.Option(help="Where to compute.")] = Where.auto,
     precision: Annotated[Precision, typer.Option(help="How to compute.")] = Precision.auto,
     batch_size: Annotated[
@@ -169,16 +157,16 @@ def embed(
                     progress=show_progress(quiet),
                 )  # fmt: skip
             except UnreadableItemsError as error:
-                _name_skipped(error.skipped)
+                name_skipped(error.skipped)
                 raise
             target = out if out is None or to_file else out / _file_name(data, encoder, part)
             if target is not None:
-                _write(found, target, encoder)
+                _write(found, names_of(items, found.items), target, encoder)
             report = _report(found, target)
             reports.append(report)
             if not quiet and not as_json:
                 _show(report)
-                _name_skipped(found.skipped)
+                name_skipped(found.skipped)
     if as_json and not quiet:
         typer.echo(json.dumps(reports, indent=2, ensure_ascii=False))
 
@@ -210,15 +198,17 @@ def _file_name(data: str, encoder: str, split: str | None) -> str:
     return "-".join(re.sub(r"[^\w.-]+", "-", part).strip("-") for part in parts) + ".npz"
 
 
-def _write(found: Embeddings, path: Path, encoder: str) -> None:
+def _write(found: Embeddings, names: list[str], path: Path, encoder: str) -> None:
     from dkvb.embedding import absolute_name, encoder_fingerprint
     from dkvb.embedding.npz import write_embeddings
 
     path.parent.mkdir(parents=True, exist_ok=True)
     labels = {} if found.labels is None else {"y": found.labels}
+    short = [name[:_NAME_CHARACTERS] for name in names]
     about = json.dumps(found.entry.about["identity"], sort_keys=True)
     write_embeddings(
-        path, found.parts(), len(found.items), **labels, items=found.items, about=about,
+        path, found.parts(), len(found.items), **labels,
+        items=found.items, names=short, about=about,
         encoder=absolute_name(encoder),  # not the cache's: a file may have moved since
         encoder_fingerprint=encoder_fingerprint(found.entry.identity["encoder"]),
     )  # fmt: skip
@@ -254,12 +244,3 @@ def _show(report: dict[str, Any]) -> None:
     typer.echo(f"cache: {report['entry'][:12]}, {decimal(report['bytes'])}, {report['folder']}")
     if report["out"]:
         typer.echo(f"file: {report['out']}")
-
-
-def _name_skipped(skipped: list[Any], most: int = 50) -> None:
-    if skipped:
-        note(f"{len(skipped)} without a row:")
-    for item in skipped[:most]:
-        note(f"  {item.name}: {item.reason}")
-    if len(skipped) > most:
-        note(f"  and {len(skipped) - most} more")

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from dkvb.cli._change import Change, change_of
-from dkvb.cli._rows import AllowDownload, Data, EncoderName, check_same_encoder, read_rows
+from dkvb.cli._items import DEFAULTS, ItemOptions, with_item_options
+from dkvb.cli._rows import AllowDownload, Data, check_same_encoder, read_rows
 from dkvb.cli._shared import (
     Device,
     Quiet,
@@ -34,6 +35,7 @@ Wait = Annotated[
 Where = Annotated[Device, typer.Option("--device", help="Where to compute.")]
 
 
+@with_item_options
 def fit(
     model: ModelPath,
     data: Data,
@@ -47,7 +49,7 @@ def fit(
     classifier: Annotated[
         str, typer.Option(metavar="NAME[:key=value,...]", help="Classifier to train.")
     ] = "bottleneck:rule=counts",
-    encoder: EncoderName = None,
+    encoder: ItemOptions = DEFAULTS,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace the model in the folder.")
     ] = False,
@@ -82,10 +84,11 @@ def fit(
             _acknowledge("fit", len(rows.y), folder.path, made, as_json, quiet)
 
 
+@with_item_options
 def learn(
     model: ModelPath,
     data: Data,
-    encoder: EncoderName = None,
+    encoder: ItemOptions = DEFAULTS,
     allow_download: AllowDownload = False,
     dry_run: Annotated[
         bool,
@@ -116,6 +119,7 @@ def learn(
         )
 
 
+@with_item_options
 def forget(
     model: ModelPath,
     label: Annotated[
@@ -124,7 +128,7 @@ def forget(
     data: Annotated[
         str | None, typer.Option(help="Or rows to forget, with the labels they were learned with.")
     ] = None,
-    encoder: EncoderName = None,
+    encoder: ItemOptions = DEFAULTS,
     allow_download: AllowDownload = False,
     operation_id: OperationId = None,
     wait: Wait = 0.0,
@@ -147,7 +151,7 @@ def forget(
                     labels = _labels(folder.classifier, label)
                 count = folder.forget(*labels, operation_id=operation_id)
             else:
-                rows = _rows(folder, str(data), encoder, allow_download, quiet)
+                rows = _rows(folder, str(data), encoder, allow_download, quiet, keep=False)
                 count = folder.forget_samples(rows.x, rows.y, operation_id=operation_id)
             _acknowledge("forget", count, folder.path, folder.classifier, as_json, quiet)
             if not quiet and hasattr(folder.classifier, "keys_"):
@@ -211,11 +215,13 @@ def _own_path(path: Path) -> Path:
     return path.parent if path.name == "model.safetensors" else path
 
 
-def _rows(folder: Any, data: str, encoder: str | None, allow_download: bool, quiet: bool) -> Any:
+def _rows(
+    folder: Any, data: str, items: ItemOptions, allow_download: bool, quiet: bool, keep: bool = True
+) -> Any:
     device = folder.classifier.get_params().get("device", "cpu")
     return read_rows(
-        data, encoder, labelled=True, like=folder.model, device=device, quiet=quiet,
-        allow_download=allow_download,
+        data, items, labelled=True, like=folder.model, device=device, quiet=quiet,
+        allow_download=allow_download, keep=keep,
     )  # fmt: skip
 
 

@@ -3,7 +3,8 @@
 A large `x` that is not compressed, as numpy.savez and `write_embeddings` leave it, is not read
 but memory-mapped, in float32 or float16: the rows that are used come from the disk.
 
-`dkvb embed` also writes `encoder` and `encoder_fingerprint`, a string each: what made the rows.
+`dkvb embed` also writes `names` (n,), the items' names or texts, and `encoder` and
+`encoder_fingerprint`, one string each: what made the rows.
 """
 
 from __future__ import annotations
@@ -82,6 +83,22 @@ def read_encoder(path: str | Path, name: str = "file") -> tuple[str | None, str 
             "and y alone with numpy.savez"
         ) from error
     return encoder, fingerprint
+
+
+def read_names(path: str | Path, n_rows: int) -> list[str] | None:
+    """The name of each row's item, as `dkvb embed` writes them; None where there are none."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            if "names.npy" not in archive.namelist():
+                return None
+            member = _member(archive, "names")
+            if member.dtype.kind != "U" or member.shape != (n_rows,):
+                return None
+            _check_memory(path, "names", [member], None)
+            names: list[str] = _array(archive, member).tolist()
+            return names
+    except Exception:  # names are for people: rows without them can be used
+        return None
 
 
 def width_of(path: str | Path, name: str = "file") -> int:
