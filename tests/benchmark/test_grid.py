@@ -132,7 +132,8 @@ def test_what_decides_numbers_is_in_the_identity(data):
         return runs.make_jobs(rows)[0].specs[0].run_id
 
     changes = [{"seeds": (2,)}, {"epochs": 2}, {"evaluate_every": 1}, {"classes_per_task": 1},
-               {"orders": ("iid",)}, {"final_only": True},
+               {"orders": ("iid",)}, {"final_only": True}, {"imbalance_factor": 10.0},
+               {"orders": ("blurry",)}, {"orders": ("blurry",), "blurry_percent": 20},
                {"classifiers": (parse_spec("linear:bias=false"),)}]  # fmt: skip
     others = [identity(replace(base, **change)) for change in changes]
     moved = Data((data.train[0] + 1, data.train[1]), data.test, data.keys, data.names)
@@ -142,6 +143,15 @@ def test_what_decides_numbers_is_in_the_identity(data):
     # iid has one task, whatever the others have.
     iid = replace(base, orders=("iid",))
     assert identity(iid) == identity(replace(iid, classes_per_task=3))
+
+
+def test_blurry_and_long_tailed_streams_reach_the_records(data):
+    grid = Grid((parse_spec("prototypes"),), orders=("blurry", "iid"), imbalance_factor=4)
+    blurry, iid = grid.run(data)
+    assert blurry.stream == "blurry-10 B0-Inc2 imbalance-4"
+    assert iid.stream == "iid imbalance-4"
+    with pytest.raises(ValueError, match="blurry_percent: expected"):
+        Grid((parse_spec("prototypes"),), blurry_percent=200)
 
 
 def test_a_fingerprint_sees_rows_labels_and_shape(rng):

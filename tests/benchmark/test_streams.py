@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dkvb.benchmark.streams import class_incremental, from_tasks, iid
+from dkvb.benchmark.streams import blurry, class_incremental, from_tasks, iid, long_tailed
 
 PAPER_ORDERS = {
     1: [[6, 8], [9, 7], [5, 3], [0, 4], [1, 2]],
@@ -64,6 +64,46 @@ def test_tasks_of_rows_keep_their_order_and_may_repeat_classes():
     assert [task.classes.tolist() for task in stream] == [["a"], ["a", "b", "c"]]
 
 
+@given(
+    y=st.lists(st.integers(0, 6), min_size=1, max_size=80),
+    size=st.integers(1, 4),
+    percent=st.integers(0, 100),
+    seed=st.integers(0, 99),
+)
+def test_a_blurry_stream_has_every_sample_once(y, size, percent, seed):
+    labels = np.array(y)
+    stream = blurry(labels, size, percent, seed)
+    assert sorted(np.concatenate([task.indices for task in stream]).tolist()) == list(range(len(y)))
+    for task in stream:
+        assert set(labels[task.indices]) == set(task.classes)
+    if percent == 0:
+        plain = class_incremental(labels, size, seed)
+        assert [t.indices.tolist() for t in stream] == [t.indices.tolist() for t in plain]
+
+
+def test_blurry_m_moves_m_percent_of_each_class_to_all_other_tasks():
+    y = np.repeat(np.arange(6), 100)
+    stream = blurry(y, classes_per_task=2, percent=10, seed=1)
+    assert stream.name == "blurry-10 B0-Inc2"
+    plain = class_incremental(y, 2, seed=1)
+    for task, major in zip(stream, plain, strict=True):
+        counts = np.bincount(y[task.indices], minlength=6)
+        assert task.classes[:2].tolist() == major.classes.tolist()
+        assert counts[major.classes].tolist() == [90, 90]
+        minor = np.setdiff1d(np.arange(6), major.classes)
+        assert counts[minor].tolist() == [5, 5, 5, 5]
+
+
+@given(st.integers(2, 8), st.floats(1, 200), st.integers(0, 50))
+def test_a_long_tail_decays_exponentially_to_the_imbalance_factor(n_classes, factor, seed):
+    y = np.repeat(np.arange(n_classes), 300)
+    counts = np.bincount(y[long_tailed(y, factor, seed)], minlength=n_classes)
+    order = np.concatenate([task.classes for task in class_incremental(y, 1, seed)])
+    expected = 300 * factor ** (-np.arange(n_classes) / (n_classes - 1))
+    assert np.abs(counts[order] - np.maximum(1, expected)).max() <= 1
+    assert counts.max() == 300
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -72,6 +112,9 @@ def test_tasks_of_rows_keep_their_order_and_may_repeat_classes():
         (lambda: class_incremental([0, 1], 0), "classes_per_task: expected"),
         (lambda: class_incremental([0, 1], 1.5), "classes_per_task: expected"),
         (lambda: iid([]), "y: expected"),
+        (lambda: blurry([0, 1], percent=101), "percent: expected a whole number from 0 to 100"),
+        (lambda: blurry([0, 1], percent=0.5), "percent: expected a whole number from 0 to 100"),
+        (lambda: long_tailed([0, 1], 0.5), "imbalance_factor: expected"),
         (lambda: from_tasks([0, 1]), "exactly one"),
         (lambda: from_tasks([0, 1], indices=[[0]], classes=[[0]]), "exactly one"),
         (lambda: from_tasks([0, 1], indices=[]), "at least one task"),

@@ -16,6 +16,7 @@ import torch
 
 from dkvb._support import process_group, validation
 from dkvb.benchmark import streams
+from dkvb.benchmark.custom import import_custom, is_custom, make_custom
 from dkvb.benchmark.jobs import Job, RunSpec
 from dkvb.benchmark.records import RunRecord
 from dkvb.benchmark.runner import evaluate, evenly_spaced, prepare
@@ -24,7 +25,8 @@ from dkvb.estimators.registry import classifier_class, classifier_names, make_cl
 
 Array = npt.NDArray[Any]
 
-ORDERS = ("class-incremental", "iid")
+ORDERS = ("class-incremental", "iid")  # of the paper
+ALL_ORDERS = (*ORDERS, "blurry")
 
 _SMOKE_TEST_SAMPLES = 256
 _SMOKE_TEST_SIZES = {"epochs": 1, "n_codebooks": 4, "n_features": 64}  # at most
@@ -51,11 +53,20 @@ class ClassifierSpec(NamedTuple):
 def parse_spec(text: str) -> ClassifierSpec:
     """Parse the name and the parameters of a classifier.
 
+    The name is one of the registry, or `module:Class`.
+
     >>> parse_spec("bottleneck:rule=sgd,n_codebooks=256").settings
     {'rule': 'sgd', 'n_codebooks': '256'}
+    >>> parse_spec("sklearn.naive_bayes:GaussianNB:var_smoothing=1e-6").name
+    'sklearn.naive_bayes:GaussianNB'
     """
     name, colon, tail = text.partition(":")
-    validation.one_of("classifier", name, classifier_names())
+    if name not in classifier_names() and is_custom(":".join(text.split(":")[:2])):
+        attribute, colon, tail = tail.partition(":")
+        name = f"{name}:{attribute}"
+        import_custom(name)
+    else:
+        validation.one_of("classifier, unless module:Class", name, classifier_names())
     settings: dict[str, str] = {}
     for item in tail.split(",") if colon else ():
         key, equals, value = (text.strip() for text in item.partition("="))
@@ -78,9 +89,13 @@ class Grid:
     seeds : tuple of int, default=(1,)
         Random seeds of the classifiers and of the streams.
     orders : tuple of str, default=("class-incremental",)
-        Orders of the training data, of `ORDERS`.
+        Orders of the training data: "class-incremental", "iid" or "blurry".
     classes_per_task : int, default=2
-        Number of new classes per task of class-incremental streams.
+        Number of new classes per task of class-incremental and blurry streams.
+    blurry_percent : int, default=10
+        Share of each class's samples that arrive in other tasks of blurry streams, in percent.
+    imbalance_factor : float, optional
+        Make the training data long-tailed: size of the largest class divided by the smallest.
     epochs : int, optional
         Epochs per task of classifiers that train in epochs; their own default otherwise.
     evaluate_every : int, optional
@@ -97,6 +112,8 @@ class Grid:
     seeds: tuple[int, ...] = (1,)
     orders: tuple[str, ...] = ("class-incremental",)
     classes_per_task: int = 2
+    blurry_percent: int = 10
+    imbalance_factor: float | None = None
     epochs: int | None = None
     evaluate_every: int | None = None
     final_only: bool = False
@@ -109,10 +126,17 @@ class Grid:
             if not values or len(set(values)) < len(values):
                 raise ValueError(f"{name}: expected at least one and each once; got {list(values)}")
         for order in self.orders:
-            validation.one_of("order", order, ORDERS)
+            validation.one_of("order", order, ALL_ORDERS)
         for name in ("classes_per_task", "epochs", "evaluate_every"):
             if getattr(self, name) is not None:
                 validation.positive_int(name, getattr(self, name))
+        if self.imbalance_factor is not None:
+            validation.real("imbalance_factor", self.imbalance_factor, low=1)
+        if not (isinstance(self.blurry_percent, int) and 0 <= self.blurry_percent <= 100):
+            raise ValueError(
+                "blurry_percent: expected a whole number from 0 to 100; "
+                f"got {self.blurry_percent!r}"
+            )
 
     def smoke_test(self, data: Data) -> None:
         """Train every classifier briefly on few samples, so that bad parameters fail at once."""
@@ -162,7 +186,7 @@ class Grid:
         from dkvb.estimators.baselines.gradient import GradientClassifier
 
         # On a CPU there is little to gain, and a killed process would lose more.
-        return self.device != "cpu" and issubclass(classifier_class(spec.name), GradientClassifier)
+        return self.device != "cpu" and issubclass(_class_of(spec), GradientClassifier)
 
     def _run_spec(self, spec: ClassifierSpec, order: str, seed: int, data: DeviceData) -> RunSpec:
         parameters = {
@@ -178,6 +202,11 @@ class Grid:
             "data": data.names,
             "contents": data.contents,
         }
+        # Only where they have an effect, so that other runs keep their ids.
+        if order == "blurry":
+            parameters["blurry_percent"] = self.blurry_percent
+        if self.imbalance_factor is not None:
+            parameters["imbalance_factor"] = self.imbalance_factor
         return RunSpec(spec.text, parameters)
 
     def _run(
@@ -238,16 +267,29 @@ class Grid:
         return iter(list(zip(run_specs, records, strict=True)))
 
     def _make_with_keys(self, spec: ClassifierSpec, seed: int, data: DeviceData) -> Any:
-        if hasattr(classifier_class(spec.name), "fit_keys"):
+        if hasattr(_class_of(spec), "fit_keys"):
             return set_shared_keys(self._make(spec, seed, None), data, seed)
         return self._make(spec, seed, data.keys)
 
     def _stream(self, order: str, y: Array, seed: int) -> streams.Stream:
+        if self.imbalance_factor is None:
+            return self._balanced_stream(order, y, seed)
+        indices = streams.long_tailed(y, self.imbalance_factor, seed)
+        stream = self._balanced_stream(order, y[indices], seed)
+        return streams.select(stream, indices, f"imbalance-{self.imbalance_factor:g}")
+
+    def _balanced_stream(self, order: str, y: Array, seed: int) -> streams.Stream:
         if order == "iid":
             return streams.iid(y, seed)
+        if order == "blurry":
+            return streams.blurry(y, self.classes_per_task, self.blurry_percent, seed)
         return streams.class_incremental(y, self.classes_per_task, seed)
 
     def _make(self, spec: ClassifierSpec, seed: int, keys: Array | None) -> Any:
+        if is_custom(spec.name):
+            return make_custom(
+                spec.name, spec.settings, seed=seed, device=self.device, epochs=self.epochs
+            )
         return make_classifier(
             spec.name,
             spec.settings,
@@ -258,12 +300,18 @@ class Grid:
         )
 
     def _make_small(self, spec: ClassifierSpec, keys: Array) -> Any:
+        if is_custom(spec.name):
+            return self._make(spec, self.seeds[0], None)
         params = self._make(spec, self.seeds[0], None).get_params()
         for name, small in _SMOKE_TEST_SIZES.items():
             value = params.get(name, small)
             if value is None or (isinstance(value, int) and value > small):  # wrong ones stay
                 params[name] = small
         return self._make(spec._replace(settings=params), self.seeds[0], keys)
+
+
+def _class_of(spec: ClassifierSpec) -> type[Any]:
+    return import_custom(spec.name) if is_custom(spec.name) else classifier_class(spec.name)
 
 
 def _config(spec: RunSpec) -> dict[str, Any]:

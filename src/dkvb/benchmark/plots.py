@@ -1,9 +1,10 @@
-"""Pictures from records; nothing here trains."""
+"""Figures drawn from records. Nothing here trains."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -15,79 +16,89 @@ from dkvb._support.optional import require
 from dkvb.benchmark.records import Evaluation, Number, RunRecord
 
 Floats = npt.NDArray[np.float64]
+Groups = dict[tuple[str, str], list[RunRecord]]
+
+_LABEL_GAP = 4.2  # percentage points between two labels, at least
 
 
 def plot_accuracy(
     records: Iterable[RunRecord], path: str | Path, title: str = "Accuracy over the stream"
 ) -> Path:
-    """Draw accuracy on all classes over the stream, a line a classifier, a band over seeds.
+    """Plot the accuracy over the stream, one line per classifier, labelled at its right end.
 
-    The band is the mean ± one standard deviation. A run of one task (iid) that was tested once is
-    drawn as a level across the whole width, dashed, as what the others could reach; one of several
-    tasks that was tested at the end only, as a point there.
+    The left panel has the accuracy on all classes, as in the paper, and the right panel the
+    accuracy on the classes seen so far. Bands are the mean ± one standard deviation over seeds.
+    Streams of one task (i.i.d.) are shown by a tick at the right edge, at their final accuracy. A
+    stream that was evaluated after the last task only is shown by a point.
     """
-    groups: dict[tuple[str, str], list[RunRecord]] = {}
-    for record in records:
-        groups.setdefault((record.classifier, record.stream), []).append(record)
+    groups = _group(records)
     if not groups:
         raise ValueError("records: expected at least one record; got none")
-    classifiers = list(dict.fromkeys(classifier for classifier, _ in groups))
-    colours = classifiers if classifiers[1:] else [stream for _, stream in groups]
-    several_streams = len({stream for _, stream in groups}) > 1
+    lines = {key: group for key, group in groups.items() if group[0].tasks[1:]}
+    ticks = {key: group for key, group in groups.items() if key not in lines}
+    colours = _colours(groups)
     width = max(len(group[0].tasks) for group in groups.values())
+    has_curve = any(len(group[0].curve) > 1 for group in lines.values())
+    measures: list[tuple[str, Callable[[Evaluation], Number]]] = [
+        ("all classes", lambda point: point.accuracy)
+    ]
+    if has_curve:
+        measures.append(("classes seen so far", lambda point: point.seen_accuracy))
 
-    figure, (axes,) = make_axes()
+    height = max(4.2, 0.24 * len(groups) + 1)
+    figure, panels = make_axes(len(measures), width=4.2 * len(measures) + 2.6, height=height)
+    for axes, (name, measure) in zip(panels, measures, strict=True):
+        for key, group in lines.items():
+            curve = _mean_curve(group, width, measure, 100.0)
+            _draw_curve(axes, *curve, color=colours[key], is_point=len(group[0].curve) == 1)
+        for key, group in ticks.items():
+            _draw_tick(axes, _final(group), colours[key])
+        axes.set(title=name, xlabel="tasks learned", ylabel="accuracy (%)")
+        axes.set(xlim=(0, width), ylim=(0, 101))
+        if width <= 20:
+            axes.set_xticks(range(width + 1))
+    labels = {}
     for (classifier, stream), group in groups.items():
-        _draw(
-            axes,
-            *_mean_and_spread(group, width, lambda point: point.accuracy, 100.0),
-            color=f"C{colours.index(classifier if classifiers[1:] else stream) % 10}",
-            linestyle="--" if stream == "iid" and several_streams else "-",
-            label=f"{classifier} ({stream})" if several_streams else classifier,
-            width=width,
-            level=len(group[0].tasks) == 1,
-        )
-    figure.suptitle(title)
-    axes.set(xlabel="tasks learned", ylabel="accuracy on all classes (%)")
-    axes.set(xlim=(0, width), ylim=(0, 101))
-    if width <= 20:
-        axes.set_xticks(range(width + 1))
-    _legend(axes)
-    return save(figure, path)
+        if group[0].tasks[1:] or not any(name == classifier for name, _ in lines):
+            name = _label(classifier, stream, lines)
+            labels[name] = (_final(group), colours[classifier, stream])
+    _label_ends(panels[-1], labels)
+    note = (
+        "\n(ticks at the right edge: the same classifier on i.i.d. data)" if ticks and lines else ""
+    )
+    figure.suptitle(title + note, fontsize="medium")
+    return save_figure(figure, path)
 
 
 def plot_losses(records: Iterable[RunRecord], path: str | Path, title: str) -> Path:
-    """Draw train and test loss over the stream, side by side, a line a classifier and order."""
-    groups: dict[tuple[str, str], list[RunRecord]] = {}
-    for record in records:
-        groups.setdefault((record.classifier, record.stream), []).append(record)
-    classifiers = list(dict.fromkeys(classifier for classifier, _ in groups))
+    """Plot train and test loss over the stream, one line per classifier and order."""
+    groups = _group(records)
+    colours = _colours(groups)
     width = max(len(group[0].tasks) for group in groups.values())
-    figure, both = make_axes(2, width=10)
+    figure, panels = make_axes(2, width=10)
     measures: tuple[tuple[str, Callable[[Evaluation], Number]], ...] = (
-        ("train loss, on the task being learned", lambda point: point.train_loss),
-        ("test loss, on all classes", lambda point: point.test_loss),
+        ("train loss on the present task", lambda point: point.train_loss),
+        ("test loss on all classes", lambda point: point.test_loss),
     )
-    for axes, (label, measure) in zip(both, measures, strict=True):
+    for axes, (name, measure) in zip(panels, measures, strict=True):
         for (classifier, stream), group in groups.items():
-            _draw(
+            _draw_curve(
                 axes,
-                *_mean_and_spread(group, width, measure),
-                color=f"C{classifiers.index(classifier) % 10}",
+                *_mean_curve(group, width, measure),
+                color=colours[classifier, stream],
                 linestyle="--" if stream == "iid" else "-",
                 label=f"{classifier} ({stream})",
-                width=width,
-                level=len(group[0].tasks) == 1,
+                is_point=width > 1 and len(group[0].curve) == 1,
             )
-        axes.set(title=label, xlabel="tasks learned", xlim=(0, width), ylim=(0, None))
+        axes.set(title=name, xlabel="tasks learned", xlim=(0, width), ylim=(0, None))
     figure.suptitle(title)
-    _legend(both[-1])
-    return save(figure, path)
+    _add_legend(panels[-1])
+    return save_figure(figure, path)
 
 
 @dataclass(frozen=True)
 class Series:
-    """A line: places, means and standard deviations there."""
+    """A line: mean and standard deviation at each x."""
 
     label: str
     x: Sequence[float]
@@ -96,56 +107,58 @@ class Series:
     dashed: bool = False
 
     @classmethod
-    def of(cls, label: str, by: Mapping[Any, Sequence[float]], dashed: bool = False) -> Series:
-        """From values over seeds by place."""
-        places = sorted(place for place, values in by.items() if values)
-        means = [fmean(by[place]) for place in places]
-        stds = [stdev(by[place]) if len(by[place]) > 1 else 0.0 for place in places]
-        return cls(label, places, means, stds, dashed)
+    def from_values(
+        cls, label: str, values: Mapping[Any, Sequence[float]], dashed: bool = False
+    ) -> Series:
+        """Return the line through the values over seeds at each x."""
+        x = sorted(key for key, at_x in values.items() if at_x)
+        means = [fmean(values[key]) for key in x]
+        stds = [stdev(values[key]) if len(values[key]) > 1 else 0.0 for key in x]
+        return cls(label, x, means, stds, dashed)
 
 
 def plot_series(
     series: Sequence[Series], path: str | Path, title: str, x: str, y: str, *, log: bool = False
 ) -> Path:
-    """Draw lines with bands of one standard deviation."""
+    """Plot lines with bands of ± one standard deviation."""
     figure, (axes,) = make_axes()
     add_series(axes, series, log=log)
     figure.suptitle(title)
     axes.set(xlabel=x, ylabel=y)
-    _legend(axes)
-    return save(figure, path)
+    _add_legend(axes)
+    return save_figure(figure, path)
 
 
 def add_series(axes: Any, series: Sequence[Series], *, log: bool = False) -> None:
-    """Draw lines into axes; on a logarithmic scale, zero lies at the left edge."""
+    """Draw lines into axes; on a logarithmic scale, zero is at the left edge."""
     if log:
-        positive = [place for line in series for place in line.x if place > 0]
+        positive = [x for line in series for x in line.x if x > 0]
         axes.set_xscale("symlog", linthresh=min(positive, default=1.0))
     for number, line in enumerate(series):
         x, mean, std = (np.array(v, dtype=np.float64) for v in (line.x, line.mean, line.std))
         style = {"color": f"C{number % 10}", "linestyle": "--" if line.dashed else "-"}
         axes.plot(x, mean, marker="o", markersize=3.5, linewidth=1.6, label=line.label, **style)
         axes.fill_between(x, mean - std, mean + std, color=style["color"], alpha=0.18, lw=0)
-    places = sorted({place for line in series for place in line.x})
-    if len(places) <= 8:
-        axes.set_xticks(places, [f"{place:g}" for place in places])
+    every_x = sorted({x for line in series for x in line.x})
+    if len(every_x) <= 8:
+        axes.set_xticks(every_x, [f"{x:g}" for x in every_x])
         axes.minorticks_off()
 
 
 def plot_bars(
     bars: Mapping[str, Mapping[str, Mapping[str, Number]]], path: str | Path, title: str, y: str
 ) -> Path:
-    """Draw groups of bars: {group: {bar: {"mean", "std"}}}."""
+    """Plot groups of bars: {group: {bar: {"mean", "std"}}}."""
     figure, (axes,) = make_axes(width=max(8.0, 1.0 * len(bars) + 3))
     names = list(dict.fromkeys(name for group in bars.values() for name in group))
-    share = 0.8 / max(1, len(names))
-    for place, name in enumerate(names):
-        found = [(i, group[name]) for i, group in enumerate(bars.values()) if name in group]
-        known = [(i, value) for i, value in found if value["mean"] is not None]
+    bar_width = 0.8 / max(1, len(names))
+    for number, name in enumerate(names):
+        present = [(i, group[name]) for i, group in enumerate(bars.values()) if name in group]
+        known = [(i, value) for i, value in present if value["mean"] is not None]
         axes.bar(
-            [i + (place - (len(names) - 1) / 2) * share for i, _ in known],
+            [i + (number - (len(names) - 1) / 2) * bar_width for i, _ in known],
             [value["mean"] for _, value in known],
-            width=share,
+            width=bar_width,
             yerr=[value["std"] or 0.0 for _, value in known],
             label=name,
             capsize=2,
@@ -154,12 +167,12 @@ def plot_bars(
     axes.set_xticks(range(len(bars)), list(bars), **slant)
     figure.suptitle(title)
     axes.set(ylabel=y)
-    _legend(axes)
-    return save(figure, path)
+    _add_legend(axes)
+    return save_figure(figure, path)
 
 
 def make_axes(columns: int = 1, width: float = 8.0, height: float = 4.5) -> tuple[Any, list[Any]]:
-    """A figure with axes side by side. No pyplot: it keeps global state, and wants a display."""
+    """Return a figure with axes side by side, without pyplot, which keeps global state."""
     figure = require("matplotlib.figure", "plots", "plots").Figure(
         figsize=(width, height), layout="constrained"
     )
@@ -172,49 +185,133 @@ def make_axes(columns: int = 1, width: float = 8.0, height: float = 4.5) -> tupl
     return figure, every
 
 
-def save(figure: Any, path: str | Path) -> Path:
-    """Write the picture."""
+def save_figure(figure: Any, path: str | Path) -> Path:
+    """Write the figure and return its path."""
     figure.savefig(path, dpi=150)
     return Path(path)
 
 
-def _legend(axes: Any) -> None:
+def spread_labels(values: Sequence[float], gap: float, high: float = 100.0) -> list[float]:
+    """Return heights near the values that are at least `gap` apart, and at most `high` if possible.
+
+    >>> spread_labels([10.0, 50.0, 51.0], gap=4)
+    [10.0, 50.0, 54.0]
+    >>> spread_labels([99.0, 98.0], gap=4)
+    [100.0, 96.0]
+    """
+    order = sorted(range(len(values)), key=lambda i: values[i])
+    heights = list(values)
+    for below, above in pairwise(order):
+        heights[above] = max(heights[above], heights[below] + gap)
+    limit = high
+    for index in reversed(order):
+        heights[index] = min(heights[index], limit)
+        limit = heights[index] - gap
+    return heights
+
+
+def _group(records: Iterable[RunRecord]) -> Groups:
+    groups: Groups = {}
+    for record in records:
+        groups.setdefault((record.classifier, record.stream), []).append(record)
+    return groups
+
+
+def _colours(groups: Groups) -> dict[tuple[str, str], str]:
+    """One colour per classifier, or per stream if there is one classifier."""
+    classifiers = list(dict.fromkeys(classifier for classifier, _ in groups))
+    streams = list(dict.fromkeys(stream for _, stream in groups))
+    return {
+        (classifier, stream): f"C{classifiers.index(classifier) % 10}"
+        if classifiers[1:]
+        else f"C{streams.index(stream) % 10}"
+        for classifier, stream in groups
+    }
+
+
+def _label(classifier: str, stream: str, lines: Groups) -> str:
+    """Name a line by its classifier, by its stream, or by both."""
+    if (classifier, stream) not in lines:
+        return f"{classifier} ({stream})" if lines else classifier
+    several_streams = len({stream for _, stream in lines}) > 1
+    several_classifiers = len({classifier for classifier, _ in lines}) > 1
+    if not several_streams:
+        return classifier
+    return f"{classifier} ({stream})" if several_classifiers else stream
+
+
+def _label_ends(axes: Any, labels: Mapping[str, tuple[float, str]]) -> None:
+    """Write labels beside the right edge, each near its final accuracy (percent)."""
+    known = {name: label for name, label in labels.items() if not np.isnan(label[0])}
+    heights = spread_labels([value for value, _ in known.values()], _LABEL_GAP)
+    for (name, (value, colour)), height in zip(known.items(), heights, strict=True):
+        axes.annotate(
+            f"{name}  {value:.1f}",
+            xy=(1.0, value),
+            xytext=(1.09, height),
+            xycoords=axes.get_yaxis_transform(),
+            textcoords=axes.get_yaxis_transform(),
+            va="center",
+            fontsize="small",
+            color=colour,
+            arrowprops={
+                "arrowstyle": "-",
+                "color": colour,
+                "lw": 0.6,
+                "relpos": (0, 0.5),
+                "shrinkA": 1,
+                "shrinkB": 5,
+            },
+            annotation_clip=False,
+        )
+
+
+def _add_legend(axes: Any) -> None:
     axes.legend(frameon=False, fontsize="small", loc="center left", bbox_to_anchor=(1.0, 0.5))
 
 
-def _mean_and_spread(
-    records: list[RunRecord],
+def _final(records: Sequence[RunRecord]) -> float:
+    """Return the mean final accuracy in percent, NaN if there is none."""
+    values = [r.curve[-1].accuracy for r in records if r.curve]
+    known = [100 * value for value in values if value is not None]
+    return fmean(known) if known else float("nan")
+
+
+def _mean_curve(
+    records: Sequence[RunRecord],
     width: int,
     measure: Callable[[Evaluation], Number],
     scale: float = 1.0,
 ) -> tuple[Floats, Floats, Floats]:
-    """Places along the stream, the mean of a measure there and its standard deviation."""
-    by_place: dict[float, list[float]] = {}
+    """Return positions along the stream, with mean and standard deviation of a measure."""
+    values: dict[float, list[float]] = {}
     for record in records:
-        stretch = width / len(record.tasks)  # iid's one task spans the whole stream
+        stretch = width / len(record.tasks)  # a stream of one task spans the whole width
         epochs = max((point.epoch or 1 for point in record.curve), default=1)
         for point in record.curve:
-            place = stretch * (point.task + (point.epoch or epochs) / epochs)
+            position = stretch * (point.task + (point.epoch or epochs) / epochs)
             value = measure(point)
             if value is not None:
-                by_place.setdefault(round(place, 6), []).append(scale * value)
-    places = sorted(by_place)
-    means = [np.mean(by_place[place]) for place in places]
-    spreads = [np.std(by_place[place], ddof=1) if by_place[place][1:] else 0.0 for place in places]
-    return np.array(places), np.array(means), np.array(spreads)
+                values.setdefault(round(position, 6), []).append(scale * value)
+    positions = sorted(values)
+    means = [np.mean(values[position]) for position in positions]
+    stds = [np.std(values[p], ddof=1) if values[p][1:] else 0.0 for p in positions]
+    return np.array(positions), np.array(means), np.array(stds)
 
 
-def _draw(
-    axes: Any, x: Floats, mean: Floats, spread: Floats, *, width: int, level: bool, **style: Any
+def _draw_curve(
+    axes: Any, x: Floats, mean: Floats, std: Floats, *, is_point: bool, **style: Any
 ) -> None:
-    if len(x) == 1 and width > 1:
-        if not level:
-            style = style | {"linestyle": "none", "marker": "o", "clip_on": False}
-            axes.errorbar(x, mean, yerr=spread, markersize=5, **style)
-            return
-        x, mean, spread = np.array([0.0, width]), np.repeat(mean, 2), np.repeat(spread, 2)
-        marker = ""
-    else:
-        marker = "o" if len(x) <= 20 else ""
+    if is_point:
+        style |= {"linestyle": "none", "marker": "o", "clip_on": False}
+        axes.errorbar(x, mean, yerr=std, markersize=5, **style)
+        return
+    marker = "o" if len(x) <= 20 else ""
     axes.plot(x, mean, marker=marker, markersize=3.5, linewidth=1.6, **style)
-    axes.fill_between(x, mean - spread, mean + spread, color=style["color"], alpha=0.18, lw=0)
+    axes.fill_between(x, mean - std, mean + std, color=style["color"], alpha=0.18, lw=0)
+
+
+def _draw_tick(axes: Any, value: float, colour: str) -> None:
+    """Mark an accuracy by a short line at the right edge."""
+    transform = axes.get_yaxis_transform()
+    axes.plot([0.985, 1.03], [value, value], color=colour, lw=2, transform=transform, clip_on=False)

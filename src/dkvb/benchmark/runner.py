@@ -60,7 +60,7 @@ def evaluate(
     ----------
     make_classifier : callable
         Returns a new classifier with `partial_fit`, and `decision_function`, `predict_proba` or
-        `predict`.
+        `predict`. For a stream of one task `fit` is enough.
     stream : Stream
         The order of the training samples.
     train, test : tuple of (X, y)
@@ -100,6 +100,11 @@ def evaluate(
     clock = Clock()
     with clock.measure("keys"):
         classifier = make_classifier()
+    if not hasattr(classifier, "partial_fit") and len(stream) > 1:
+        raise TypeError(
+            f"classifier: expected one with partial_fit for a stream of {len(stream)} tasks; "
+            f"got {type(classifier).__name__} without it; evaluate it on i.i.d. data"
+        )
     sharding = Sharding(classifier, stream, len(y_test))
     with clock.measure("prepare"):
         X_train = prepare(classifier, sharding.train_shard(X_train))
@@ -121,7 +126,7 @@ def evaluate(
                 if epochs is not None:
                     classifier.set_params(epochs=epochs)
                 with clock.measure("learn"):
-                    classifier.partial_fit(X_task, y_task, classes=classes)
+                    _fit(classifier, X_task, y_task, classes)
                 if skip:
                     continue
                 with clock.measure("predict"):
@@ -149,6 +154,13 @@ def evaluate(
         times=clock.seconds,
         memory_bytes=pickled_size(classifier) if memory else None,
     )
+
+
+def _fit(classifier: Any, X: Any, y: Array, classes: Array) -> None:
+    if hasattr(classifier, "partial_fit"):
+        classifier.partial_fit(X, y, classes=classes)
+    else:
+        classifier.fit(X, y)
 
 
 class RunLog:

@@ -174,6 +174,21 @@ def long_tailed(y: npt.ArrayLike, imbalance_factor: float, seed: int = 0) -> Ind
     return np.sort(np.concatenate(kept))
 
 
+def select(stream: Stream, indices: Indices, name: str) -> Stream:
+    """Return a stream over a subset as a stream over all samples.
+
+    `stream` was made from `y[indices]`; the result has indices into `y`. `name` is appended to the
+    name of the stream.
+
+    >>> y = np.array([0, 0, 1, 1])
+    >>> subset = select(iid(y[[0, 3]]), np.array([0, 3]), "two")
+    >>> subset.name, sorted(subset[0].indices.tolist())
+    ('iid two', [0, 3])
+    """
+    tasks = tuple(Task(indices[task.indices], task.classes) for task in stream)
+    return Stream(f"{stream.name} {name}", tasks, stream.seed)
+
+
 def from_tasks(
     y: npt.ArrayLike,
     *,

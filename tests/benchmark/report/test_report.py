@@ -21,7 +21,7 @@ from dkvb.benchmark.paper.kinds import classify_records
 from dkvb.benchmark.paper.source import Bundled
 from dkvb.benchmark.paper.statements import STATEMENTS, evaluate_statements
 from dkvb.benchmark.paper.targets import targets
-from dkvb.benchmark.plots import make_axes, save
+from dkvb.benchmark.plots import make_axes, save_figure
 from dkvb.benchmark.records import RunRecord, append_record, read_records
 from dkvb.benchmark.report import build, figures, heat_maps
 from dkvb.benchmark.report.collect import collect
@@ -362,7 +362,7 @@ def test_figures_are_svg_in_the_colours_of_the_page_or_pixels(monkeypatch):
         figure, (axes,) = make_axes()
         axes.plot([0, 1], label="a < b")
         axes.set_title("a < b")
-        return save(figure, path)
+        return save_figure(figure, path)
 
     first, second = (figures.figure(draw, 'what "to" see', number) for number in (1, 2))
     assert first.html.startswith("<svg viewBox=")

@@ -37,5 +37,5 @@ def plot(
             value: final_accuracies(own)
             for value, own in sorted(group_by(only(records, order=order), value_of).items())
         }
-        series.append(Series.of(order, by, dashed=order == "iid"))
+        series.append(Series.from_values(order, by, dashed=order == "iid"))
     return plot_series(series, path, title, label, "final accuracy (%)", log=log)

@@ -28,7 +28,7 @@ from dkvb.benchmark.paper._learned import fit_shared_keys
 from dkvb.benchmark.paper.experiment import Measurement, Setup, make_measurement_job
 from dkvb.benchmark.paper.tables import get_encoder, group_by, metric
 from dkvb.benchmark.paper.targets import beside
-from dkvb.benchmark.plots import make_axes, save
+from dkvb.benchmark.plots import make_axes, save_figure
 from dkvb.benchmark.records import RunRecord
 from dkvb.bottleneck import Keys
 
@@ -162,7 +162,7 @@ def plot(records: Sequence[RunRecord], path: Path, title: str) -> Path:
     axes[-1].set(title="classes that share a pair", ylabel="pairs (%)")
     axes[-1].legend(frameon=False)
     figure.suptitle(title)
-    return save(figure, path)
+    return save_figure(figure, path)
 
 
 def plot_maps(records: Sequence[RunRecord], path: Path, title: str) -> Path:
@@ -172,7 +172,7 @@ def plot_maps(records: Sequence[RunRecord], path: Path, title: str) -> Path:
     for ax, (name, drawn) in zip(axes, maps.items(), strict=True):
         _draw_map(ax, name, drawn, size=9)
     figure.suptitle(title)
-    return save(figure, path)
+    return save_figure(figure, path)
 
 
 def _draw_map(ax: Any, name: str, drawn: dict[str, Any], size: float = 4) -> None:

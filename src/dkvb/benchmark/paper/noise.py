@@ -28,7 +28,7 @@ from dkvb.benchmark.paper import _models
 from dkvb.benchmark.paper._learned import accuracy, learn
 from dkvb.benchmark.paper.experiment import Measurement, Setup, make_measurement_job
 from dkvb.benchmark.paper.tables import group_by
-from dkvb.benchmark.plots import Series, add_series, make_axes, save
+from dkvb.benchmark.plots import Series, add_series, make_axes, save_figure
 from dkvb.benchmark.records import RunRecord, mean_and_std
 
 TITLE = "Noise (appendix E.1)"
@@ -145,11 +145,11 @@ def plot(records: Sequence[RunRecord], path: Path, title: str) -> Path:
     figure, axes = make_axes(len(shown), width=5.5 * len(shown) + 2)
     for ax, where in zip(axes, shown, strict=True):
         lines = [
-            Series.of(name, _by_alpha(own, where))
+            Series.from_values(name, _by_alpha(own, where))
             for name, own in group_by(records, lambda r: r.classifier).items()
         ]
         add_series(ax, lines, log=True)
         ax.set(title=f"noise on {where}", xlabel="α", ylabel="accuracy (%)", ylim=(0, 100))
         ax.legend(frameon=False)
     figure.suptitle(title)
-    return save(figure, path)
+    return save_figure(figure, path)

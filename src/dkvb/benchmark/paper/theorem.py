@@ -29,7 +29,7 @@ from dkvb.benchmark.paper import _models
 from dkvb.benchmark.paper._learned import Learned, fit_shared_keys, learn
 from dkvb.benchmark.paper.experiment import Measurement, Setup, make_measurement_job
 from dkvb.benchmark.paper.tables import group_by, metric
-from dkvb.benchmark.plots import Series, add_series, make_axes, save
+from dkvb.benchmark.plots import Series, add_series, make_axes, save_figure
 from dkvb.benchmark.records import RunRecord
 
 TITLE = "The terms of Theorem 1"
@@ -252,7 +252,7 @@ def plot(records: Sequence[RunRecord], path: Path, title: str) -> Path:
             for record in own:
                 for point in record.extra["shift"]:
                     by.setdefault(point["alpha"], []).append(point["shift"])
-            lines.append(Series.of(name, by))
+            lines.append(Series.from_values(name, by))
     add_series(left, lines, log=True)
     left.set(title="shift term", xlabel="α", ylabel="change of the loss")
     left.legend(frameon=False)
@@ -260,8 +260,8 @@ def plot(records: Sequence[RunRecord], path: Path, title: str) -> Path:
     for record in records:
         for point in record.extra.get("growth", ()):
             terms.setdefault(point["codebooks"], []).append(point["term"])
-    add_series(right, [Series.of("c √(2 ln(2e/δ) / n)", terms)], log=True)
+    add_series(right, [Series.from_values("c √(2 ln(2e/δ) / n)", terms)], log=True)
     right.set(title="the constant's term", xlabel="codebooks")
     right.legend(frameon=False)
     figure.suptitle(title)
-    return save(figure, path)
+    return save_figure(figure, path)

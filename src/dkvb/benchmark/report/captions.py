@@ -7,9 +7,10 @@ CAPTIONS: dict[str, str] = {
     "linear probe and the MLP change their predictions everywhere when two new classes arrive. "
     "The bottleneck changes them only where the new points select keys. The number is the "
     "accuracy on all tasks so far.",
-    "cifar10": "Accuracy on all ten classes, which arrive two at a time. A method that forgets "
-    "stays near the share of the newest task. A method that does not forget rises to the dashed "
-    "line, the accuracy of the same model trained on i.i.d. data.",
+    "cifar10": "Accuracy on all ten classes (left) and on the classes seen so far (right), which "
+    "arrive two at a time. A method that forgets stays near the share of the newest task. A "
+    "method that does not forget ends at its tick, the accuracy of the same model trained on "
+    "i.i.d. data.",
     "loss": "Left: loss on the present task. Right: loss on the whole test set. The bottleneck's "
     "class-incremental loss (solid) ends at its i.i.d. loss (dashed). The linear probe's test "
     "loss grows although its train loss is small.",
@@ -31,8 +32,8 @@ CAPTIONS: dict[str, str] = {
     "collapses.",
     "weight-decay": "Linear probe and MLP with three weight decays, the paper's “ridge” "
     "baselines. Lines near the share of the newest task have forgotten all earlier tasks.",
-    "cifar100": "A hundred classes in fifty tasks, with keys from CIFAR-10. The line should rise "
-    "with the number of classes and end at the i.i.d. accuracy (dashed).",
+    "cifar100": "A hundred classes in fifty tasks, with keys from CIFAR-10. The accuracy on all "
+    "classes (left) should rise with their number and end at the i.i.d. accuracy (tick).",
     "imagenet": "A thousand classes in five hundred tasks, evaluated after the last one. Rows "
     "marked synthetic are measured on made-up embeddings of ImageNet's shape: their times and "
     "memory are meaningful, their accuracies are not.",

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dkvb.benchmark.paper.tables import group_by, only
-from dkvb.benchmark.plots import make_axes, save
+from dkvb.benchmark.plots import make_axes, save_figure
 from dkvb.benchmark.records import RunRecord
 
 CIFAR10 = (
@@ -41,7 +41,7 @@ def confusion(records: Sequence[RunRecord], path: Path) -> Path:
         _task_lines(axes, record, both=True)
         axes.set(title=record.classifier, xlabel="predicted", xticks=[])
     _name_classes(every, records[0], "true class")
-    return save(figure, path)
+    return save_figure(figure, path)
 
 
 def over_time(records: Sequence[RunRecord], path: Path) -> Path:
@@ -56,7 +56,7 @@ def over_time(records: Sequence[RunRecord], path: Path) -> Path:
         _task_lines(axes, record, both=False)
         axes.set(title=record.classifier, xlabel="tasks learned")
     _name_classes(every, records[0], "class")
-    return save(figure, path)
+    return save_figure(figure, path)
 
 
 def _heat_panels(n: int) -> tuple[Any, list[Any]]:
