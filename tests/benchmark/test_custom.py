@@ -20,7 +20,7 @@ def test_any_estimator_with_partial_fit_is_trained_on_a_stream(data):
     grid = Grid((spec,), orders=("class-incremental", "iid"))
     grid.smoke_test(data)
     incremental, iid = grid.run(data)
-    assert incremental.metrics["forgetting"] > 0.5  # a perceptron does
+    assert incremental.metrics["final_accuracy"] > 0.9
     assert iid.metrics["final_accuracy"] > 0.9
     assert incremental.config["params"]["alpha"] == 1e-3
     assert incremental.config["params"]["shuffle"] is False
