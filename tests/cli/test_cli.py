@@ -242,8 +242,8 @@ def test_bad_files_are_refused_in_one_line(files, rng, case):
 @pytest.mark.parametrize(
     ("classifier", "more", "message"),
     [
-        ("perceptron", (), "classifier: expected one of .*'prototypes'.*got 'perceptron'"),
-        ("", (), "classifier: expected one of"),
+        ("perceptron", (), "classifier, unless module:Class: expected one of .*'prototypes'.*got 'perceptron'"),
+        ("", (), "unless module:Class: expected one of"),
         ("linear:speed=1", (), "speed"),
         ("linear:epochs", (), "NAME:key=value"),
         ("linear:epochs=1,epochs=2", (), "each key once"),
