@@ -242,7 +242,11 @@ def test_bad_files_are_refused_in_one_line(files, rng, case):
 @pytest.mark.parametrize(
     ("classifier", "more", "message"),
     [
-        ("perceptron", (), "classifier, unless module:Class: expected one of .*'prototypes'.*got 'perceptron'"),
+        (
+            "perceptron",
+            (),
+            "classifier, unless module:Class: expected one of .*'prototypes'.*got 'perceptron'",
+        ),
         ("", (), "unless module:Class: expected one of"),
         ("linear:speed=1", (), "speed"),
         ("linear:epochs", (), "NAME:key=value"),
