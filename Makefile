@@ -19,9 +19,11 @@ test: lint  ## lint, then every test and every example in the documentation
 
 torture: export OMP_NUM_THREADS = 1
 torture: export NUMBA_NUM_THREADS = 1
-torture: $(STAMP)  ## kill 200 processes that change a model, fill a disk, spoil 10,000 files; some minutes
-	$(BIN)/python -m tests.deploy.store.kills --kills 200
-	$(BIN)/pytest -q -p no:cacheprovider tests/deploy/store/test_full_disk.py
+torture: $(STAMP)  ## kills, faults at every system call, threads, a full disk, spoilt files; 10 minutes
+	$(BIN)/python -m tests.deploy.store.kills --kills 100
+	$(BIN)/python -m tests.deploy.store.contention --kills 100
+	$(BIN)/python -m tests.deploy.store.faults --share 0.1
+	$(BIN)/pytest -q -p no:cacheprovider tests/deploy/store/test_full_disk.py tests/deploy/store/test_threads.py
 	$(BIN)/python -m tests.support.files.fuzz --files 10000
 
 lint: $(STAMP)  ## style, types, and which room may import which

@@ -96,6 +96,12 @@ def learn(
             "--dry-run", help="Say what learning would do to the old classes; change nothing."
         ),
     ] = False,
+    compact: Annotated[
+        bool,
+        typer.Option(
+            "--compact", help="Write a snapshot at once; no journal keeps what was learned."
+        ),
+    ] = False,
     operation_id: OperationId = None,
     wait: Wait = 0.0,
     device: Where = Device.cpu,
@@ -112,6 +118,8 @@ def learn(
             count, after = len(rows.y), folder.preview(rows.x, rows.y)
         else:
             count = folder.learn(rows.x, rows.y, operation_id=operation_id)
+            if compact:
+                folder.compact()
             after = folder.classifier
         change = None if quiet else change_of(before, after)
         _acknowledge(

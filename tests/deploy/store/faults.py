@@ -202,6 +202,15 @@ class Attack:
                     self.check_disk(applied)
         self.check_repeated()
 
+    def check(self, fault: Fault) -> None:
+        try:
+            self.try_once(fault)
+        except AssertionError as error:
+            when = "after" if fault.after else "before"
+            raise AssertionError(
+                f"{self.name}: {self.operation}: {fault.way} {when} call {fault.number}: {error}"
+            ) from error
+
     def strike(self, fault: Fault, model: Any) -> bool | None:
         """Whether the change is said to be on disk; None where nothing is said."""
         try:
@@ -266,8 +275,10 @@ def _compacting(wanted: bool) -> Iterator[None]:
         yield
 
 
-def attack(names: tuple[str, ...], share: float, seed: int) -> Counter[str]:
-    """Try that share of all faults; how many of each kind."""
+def attack(
+    names: tuple[str, ...], share: float, seed: int, every_call: bool = True
+) -> Counter[str]:
+    """Try that share of all faults, at least one per system call; how many of each kind."""
     rng = np.random.default_rng(seed)
     tried: Counter[str] = Counter()
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
@@ -276,18 +287,15 @@ def attack(names: tuple[str, ...], share: float, seed: int) -> Counter[str]:
         for name in names:
             for operation in operations(name):
                 trial = Attack(Path(place), name, operation)
-                kinds = [(n, w, a) for n in range(1, trial.calls + 1) for w in WAYS for a in (0, 1)]
-                for number, way, after in kinds:
-                    if rng.random() >= share:
-                        continue
-                    try:
-                        trial.try_once(Fault(number, way, bool(after)))
-                    except AssertionError as error:
-                        when = "after" if after else "before"
-                        raise AssertionError(
-                            f"{name}: {operation}: {way} {when} call {number}: {error}"
-                        ) from error
-                    tried[way] += 1
+                kinds = [(way, after) for way in WAYS for after in (False, True)]
+                for number in range(1, trial.calls + 1):
+                    chosen = rng.random(len(kinds)) < share
+                    chosen[rng.integers(len(kinds))] |= every_call
+                    for way, after in (
+                        kind for kind, one in zip(kinds, chosen, strict=True) if one
+                    ):
+                        trial.check(Fault(number, way, after))
+                        tried[way] += 1
     return tried
 
 

@@ -20,3 +20,8 @@ def learned(name: str, *batches: Any) -> Any:
 def assert_same_state(one: Any, other: Any) -> None:
     ours, theirs = one.state_tensors(), other.state_tensors()
     assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
+
+
+def class_counts(model: Any) -> dict[Any, int]:
+    """How many rows of each class a model has learned."""
+    return getattr(model, "class_count_", None) or model.examples_

@@ -1,4 +1,4 @@
-"""A few processes killed while they change a model; `make torture` kills two hundred."""
+"""A few processes killed while they change a model; `make torture` kills hundreds."""
 
 import json
 import os
@@ -9,11 +9,9 @@ from pathlib import Path
 import pytest
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_killed_processes_lose_nothing_and_bring_nothing_back():
-    program = [sys.executable, "-m", "tests.deploy.store.kills", "--kills", "10"]
+def run(module, *arguments):
     done = subprocess.run(
-        program,
+        [sys.executable, "-m", f"tests.deploy.store.{module}", *arguments],
         cwd=Path(__file__).parents[3],
         # No threads, so that children can be forked.
         env={**os.environ, "OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"},
@@ -21,6 +19,17 @@ def test_killed_processes_lose_nothing_and_bring_nothing_back():
         text=True,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    report = json.loads(done.stdout)
+    return json.loads(done.stdout)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_two_writers_that_are_killed_and_a_reader():
+    report = run("contention", "--kills", "12")
+    assert report["last said of a label"]["learned"] > 0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_killed_processes_lose_nothing_and_bring_nothing_back():
+    report = run("kills", "--kills", "10")
     assert report["kills"] == 10
     assert report["killed under way"] > 0

@@ -205,3 +205,15 @@ def test_forget_says_what_stays_in_keys(place):
     assert "keys stay as they were fitted" in done.stderr
     assert dkvb("forget", "model", "--label", "ant", "--quiet").stderr == ""
     assert "but for keys" in " ".join(good("forget", "-h").split())
+
+
+def test_compacting_at_once_leaves_no_journal(place):
+    """Which for `least_squares` holds embeddings."""
+    X, y = rows()
+    create("squares", learned("least_squares", (X, y))).close()
+    good("learn", "squares", "--data", "one.npz")
+    assert (place / "squares" / "journal").exists()
+    good("learn", "squares", "--data", "one.npz", "--compact", "--quiet")
+    assert not (place / "squares" / "journal").exists()
+    expected = learned("least_squares", (X, y), (X[:1], y[:1]), (X[:1], y[:1]))
+    assert_same_state(read_folder("squares").classifier, expected)

@@ -68,7 +68,7 @@ def run(line):
 def test_every_command_of_the_tutorial(photos):
     told = {}
     lines = commands()
-    assert len(lines) == 12
+    assert len(lines) == 15
     for line in lines:
         done = run(line)
         assert done.exit_code == 0, f"{line}\n{done.output}"
@@ -85,6 +85,12 @@ def test_every_command_of_the_tutorial(photos):
     answers = json.loads(told["dkvb predict model --data new-photos --json"])
     assert [answer["label"] for answer in answers] == list(labels)
     assert all(0 <= answer["novelty"] <= 1 for answer in answers)
+    one = list(csv.DictReader(told["dkvb predict model new-photos/one/000.png"].splitlines()))
+    assert [(line["item"], line["label"]) for line in one] == [("new-photos/one/000.png", "one")]
+    with Path("answers.csv").open() as file:
+        assert [line["label_1"] for line in csv.DictReader(file)] == list(labels)
+    would = told["dkvb learn model --data monday --dry-run"]
+    assert would.startswith("would have learned 60 rows; model would know 4 classes")
     assert told["dkvb learn model --data monday"].startswith("learned 60 rows; model knows 4")
     assert told["dkvb forget model --label cross"].startswith("forgot 60 rows; model knows 3")
     history = [line.split()[1:] for line in told["dkvb history model"].splitlines()]
