@@ -78,6 +78,26 @@ def parse_spec(text: str) -> ClassifierSpec:
     return ClassifierSpec(text, name, settings)
 
 
+def make_from_spec(
+    spec: ClassifierSpec,
+    *,
+    seed: int = 0,
+    device: str = "cpu",
+    epochs: int | None = None,
+    key_data: Array | None = None,
+) -> Any:
+    """Return a new classifier; keys are fitted to the embeddings `key_data` where it has keys.
+
+    >>> make_from_spec(parse_spec("linear:learning_rate=0.1")).learning_rate
+    0.1
+    """
+    if is_custom(spec.name):
+        return make_custom(spec.name, spec.settings, seed=seed, device=device, epochs=epochs)
+    return make_classifier(
+        spec.name, spec.settings, key_rows=key_data, seed=seed, device=device, epochs=epochs
+    )
+
+
 @dataclass(frozen=True)
 class Grid:
     """All combinations of classifiers, seeds and orders, with one schedule.
@@ -286,17 +306,12 @@ class Grid:
         return streams.class_incremental(y, self.classes_per_task, seed)
 
     def _make(self, spec: ClassifierSpec, seed: int, keys: Array | None) -> Any:
-        if is_custom(spec.name):
-            return make_custom(
-                spec.name, spec.settings, seed=seed, device=self.device, epochs=self.epochs
-            )
-        return make_classifier(
-            spec.name,
-            spec.settings,
-            key_rows=None if keys is None else keys[process_group.shard(len(keys))],
+        return make_from_spec(
+            spec,
             seed=seed,
             device=self.device,
             epochs=self.epochs,
+            key_data=None if keys is None else keys[process_group.shard(len(keys))],
         )
 
     def _make_small(self, spec: ClassifierSpec, keys: Array) -> Any:

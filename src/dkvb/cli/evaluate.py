@@ -1,4 +1,4 @@
-"""`dkvb evaluate`: classifiers through a stream, compared over seeds."""
+"""`dkvb evaluate`: cross-validation, the accuracy of a model, or classifiers on a stream."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Annotated, Any
 
 import typer
 
-from dkvb.cli._rows import Source, check_same_encoder
+from dkvb.cli._items import DEFAULTS, ItemOptions, with_item_options
+from dkvb.cli._rows import DATA_HELP, AllowDownload, Source, check_same_encoder
 from dkvb.cli._shared import (
     AsJson,
     Device,
-    Out,
     Quiet,
     Seeds,
     available,
@@ -20,6 +20,7 @@ from dkvb.cli._shared import (
     make_folder,
     note,
     parse_seeds,
+    plural,
     short_warnings,
     show,
     show_progress,
@@ -28,86 +29,155 @@ from dkvb.cli._shared import (
 
 
 class Order(StrEnum):
-    """How the rows of the train file arrive."""
+    """Order of the training data."""
 
     class_incremental = "class-incremental"
     iid = "iid"
+    blurry = "blurry"
 
 
+@with_item_options
 def evaluate(
-    train: Annotated[Path, typer.Option(help="npz file with x (n, m) and labels y (n,).")],
-    test: Annotated[Path, typer.Option(help="npz file with x and y to test on.")],
+    data: Annotated[
+        str | None, typer.Option(help=f"Labelled data to cross-validate on: {DATA_HELP}")
+    ] = None,
+    model: Annotated[
+        Path | None, typer.Option(help="With --data: test this model instead of training.")
+    ] = None,
+    train: Annotated[
+        Path | None, typer.Option(help="npz file with x (n, m) and labels y (n,) to train on.")
+    ] = None,
+    test: Annotated[Path | None, typer.Option(help="npz file with x and y to test on.")] = None,
     classifier: Annotated[
-        list[str],
+        list[str] | None,
         typer.Option(
             metavar="NAME[:key=value,...]",
-            help="What to evaluate: bottleneck, ranpac, slda, … (a wrong name lists all of them); "
-            "give it several times.",
-        ),
-    ],
-    out: Out,
-    keys: Annotated[
-        Path | None,
-        typer.Option(
-            help="npz file with x to fit keys to; without it, the train rows, unlabelled."
+            help="Classifier to train: bottleneck, ranpac, slda, … (a wrong name lists all), or "
+            "module:Class of your own with scikit-learn's partial_fit; may be repeated.",
         ),
     ] = None,
-    classes_per_task: Annotated[int, typer.Option(help="New classes in each task.")] = 2,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for records, summary and picture.")
+    ] = None,
+    keys: Annotated[
+        Path | None,
+        typer.Option(help="npz file with x to fit keys to; default: the training embeddings."),
+    ] = None,
+    encoder: ItemOptions = DEFAULTS,
+    allow_download: AllowDownload = False,
+    folds: Annotated[int, typer.Option(help="Folds of cross-validation.")] = 5,
+    classes_per_task: Annotated[int, typer.Option(help="New classes per task.")] = 2,
     order: Annotated[
         list[Order] | None,
-        typer.Option(help="How rows arrive: class-incremental unless given; may be given twice."),
+        typer.Option(help="Order of the training data; may be repeated.", show_default=False),
+    ] = None,
+    blurry_percent: Annotated[
+        int, typer.Option(help="Of a blurry stream: share of each class in other tasks (%).")
+    ] = 10,
+    imbalance_factor: Annotated[
+        float | None,
+        typer.Option(help="Long-tailed training data: largest class divided by the smallest."),
     ] = None,
     seeds: Seeds = "1",
     epochs: Annotated[
-        int | None, typer.Option(help="Epochs a task, for classifiers that train in epochs.")
+        int | None, typer.Option(help="Epochs per task, for classifiers that train in epochs.")
     ] = None,
     evaluate_every: Annotated[
-        int | None, typer.Option(help="Test each so many epochs too, not only after each task.")
+        int | None, typer.Option(help="Also evaluate every so many epochs.")
     ] = None,
     final_only: Annotated[
-        bool, typer.Option("--final-only", help="Test only after the last task: faster.")
+        bool, typer.Option("--final-only", help="Evaluate after the last task only: faster.")
     ] = False,
-    device: Annotated[Device, typer.Option(help="Where to compute.")] = Device.cpu,
+    device: Annotated[Device, typer.Option(help="Device to compute on.")] = Device.cpu,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Run classifiers through a stream and compare them, over seeds.
+    """Measure accuracy: by cross-validation, of a model, or over a stream of classes.
 
-    Runs that the folder has records of already are not run again.
-    Table, summary and picture are of the runs asked for; records of others stay.
+    --data: stratified cross-validation of the default classifier and of nearest class mean.
+    --data and --model: accuracy of a model; labels that it does not know are reported apart.
+    --train and --test: train classifiers on a stream, over seeds. Runs with a record in the folder
+    are not repeated; table, summary and picture are of the requested runs.
     """
-    with clear_errors():
-        from dkvb.benchmark.grid import Data, Grid, parse_spec
-        from dkvb.embedding.npz import read_embeddings, read_encoder, read_labelled
+    with clear_errors(), short_warnings():
+        if data is not None:
+            if train or test or keys:
+                raise ValueError("--data: expected without --train, --test and --keys; got both")
+            if model is not None and classifier:
+                raise ValueError("--classifier: expected without --model, which has its own")
+            from dkvb.cli._scores import evaluate_data
 
+            summary = evaluate_data(
+                data, encoder, model=model, classifiers=classifier or [], n_folds=folds,
+                seed=parse_seeds(seeds)[0], device=device, allow_download=allow_download,
+                as_json=as_json, quiet=quiet,
+            )  # fmt: skip
+            if out is not None:
+                from dkvb.benchmark.records import write_summary
+
+                write_summary(make_folder(out) / "summary.json", summary)
+            return
+    with clear_errors():
+        from dkvb.benchmark.grid import Grid, parse_spec
+
+        if model is not None:
+            raise ValueError("--model: expected with --data; got no data to test it on")
+        if train is None or test is None:
+            raise ValueError("evaluate: expected --data, or both --train and --test")
+        if not classifier or out is None:
+            missing = "--out" if classifier else "--classifier"
+            raise ValueError(f"{missing}: expected with --train and --test; got none")
         grid = Grid(
             classifiers=tuple(parse_spec(text) for text in classifier),
             seeds=parse_seeds(seeds),
             orders=tuple(str(o) for o in order or [Order.class_incremental]),
             classes_per_task=classes_per_task,
+            blurry_percent=blurry_percent,
+            imbalance_factor=imbalance_factor,
             epochs=epochs,
             evaluate_every=evaluate_every,
             final_only=final_only,
             device=available(device),
         )
-        source = Source(*read_encoder(train, "--train"))
-        for option, path in (("--test", test), ("--keys", keys)):
-            if path is not None:
-                own = Source(*read_encoder(path, option))
-                check_same_encoder(f"{option} {path}", own, source)
-        x, y = read_labelled(train, "--train")
-        test_rows = read_labelled(test, "--test", width=x.shape[1], like=y)
-        if not set(test_rows[1].tolist()) & set(y.tolist()):
-            raise ValueError(
-                f"--test {test}, y: expected labels that the train file has; got none of them; "
-                "use the same names or numbers in both files"
-            )
-        key_rows = x if keys is None else read_embeddings(keys, "--keys", width=x.shape[1])
-        names = {"train": train.name, "test": test.name, "keys": (keys or train).name}
-        data = Data((x, y), test_rows, key_rows, names)
-        grid.smoke_test(data)
+        stream_data = _read(train, test, keys, silence if quiet else note)
+        grid.smoke_test(stream_data)
         make_folder(out)
+    _run(grid, stream_data, out, as_json, quiet)
 
+
+def _read(train: Path, test: Path, keys: Path | None, log: Any) -> Any:
+    """Read training, test and key data; test samples of unknown labels are left out."""
+    import numpy as np
+
+    from dkvb.benchmark.grid import Data
+    from dkvb.embedding.npz import read_embeddings, read_encoder, read_labelled
+
+    source = Source(*read_encoder(train, "--train"))
+    for option, path in (("--test", test), ("--keys", keys)):
+        if path is not None:
+            check_same_encoder(f"{option} {path}", Source(*read_encoder(path, option)), source)
+    X, y = read_labelled(train, "--train")
+    X_test, y_test = read_labelled(test, "--test", width=X.shape[1], like=y)
+    known = np.isin(y_test, y)
+    if not known.any():
+        raise ValueError(
+            f"--test {test}, y: expected labels that the train file has; got none of them; "
+            "use the same names or numbers in both files"
+        )
+    if not known.all():
+        labels = np.unique(y_test[~known]).tolist()
+        named = ", ".join(map(str, labels[:5])) + (", …" if labels[5:] else "")
+        log(
+            f"--test {test}: {plural(int((~known).sum()), 'sample')} of labels that the train file "
+            f"lacks are not counted: {named}"
+        )
+        X_test, y_test = X_test[known], y_test[known]
+    key_data = X if keys is None else read_embeddings(keys, "--keys", width=X.shape[1])
+    names = {"train": train.name, "test": test.name, "keys": (keys or train).name}
+    return Data((X, y), (X_test, y_test), key_data, names)
+
+
+def _run(grid: Any, data: Any, out: Path, as_json: bool, quiet: bool) -> None:
     from dkvb._support import process_group
     from dkvb.benchmark.jobs import run_missing
     from dkvb.benchmark.records import summarise, write_summary
