@@ -142,7 +142,7 @@ def test_the_summary_is_of_what_was_asked_for(files):
     assert "1 of other settings; 0 to run" in evaluate(files).stderr
     assert list(json.loads((files / "out" / "summary.json").read_text())) == ["prototypes"]
     assert len(read_records(files / "out" / "records.jsonl").records) == 2
-    assert "are of the runs asked for" in " ".join(dkvb("evaluate", "--help").stdout.split())
+    assert "are of the requested runs" in " ".join(dkvb("evaluate", "--help").stdout.split())
 
 
 def test_a_summary_that_cannot_be_written_leaves_the_old_one(files, monkeypatch):
