@@ -126,9 +126,9 @@ def history(
 ) -> None:
     """What was done to a model: operation, number of rows, time; never labels or rows."""
     with clear_errors(), short_warnings():
-        from dkvb.deploy.store import read_folder
+        from dkvb.deploy.store import read_history
 
-        entries = read_folder(model).history
+        entries = read_history(model)
     if as_json:
         typer.echo(to_json([_entry_facts(entry) for entry in entries], indent=2))
     else:

@@ -1,9 +1,12 @@
 """Manners of the command line: help, versions, hints that exist, what learning did."""
 
 import ast
+import dataclasses
 import json
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +15,7 @@ from typer.main import get_command
 
 import dkvb as library
 from dkvb.cli import _change, app
-from dkvb.deploy.store import create, open_folder, read_folder
+from dkvb.deploy.store import Entry, create, open_folder, read_folder
 
 from ...support.files.models import keys, rows
 from .commands import dkvb, good
@@ -217,3 +220,28 @@ def test_compacting_at_once_leaves_no_journal(place):
     assert not (place / "squares" / "journal").exists()
     expected = learned("least_squares", (X, y), (X[:1], y[:1]), (X[:1], y[:1]))
     assert_same_state(read_folder("squares").classifier, expected)
+
+
+def test_history_is_read_without_torch(place):
+    good("learn", "model", "--data", "one.npz")
+    program = (
+        "import sys; from dkvb.cli import app\n"
+        "try: app(['history', 'model', '--json'])\n"
+        "except SystemExit: pass\n"
+        "print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    told, _, torch_there = done.stdout.rpartition("]")
+    assert torch_there.strip() == "False", done.stderr
+    found = [Entry(**one) for one in json.loads(told + "]")]
+    expected = [dataclasses.replace(one, digest=None) for one in read_folder("model").history]
+    assert found == expected
+
+
+def test_history_of_what_is_no_model_folder(place):
+    (place / "plain").mkdir()
+    learned("counts", rows()).save("plain/model.safetensors")
+    for name in ("plain", "nothing", "rows.npz"):
+        done = dkvb("history", name)
+        assert done.exit_code == 2
+        assert len(done.stderr.splitlines()) == 1

@@ -53,15 +53,15 @@ def unfinished_path(path: Path) -> Path:
     return path.with_name(f".{path.name}.{token_hex(4)}{UNFINISHED}")
 
 
-def check_regular(path: Path) -> None:
+def refuse_link(path: Path) -> None:
     """Raise where `path` is there and no regular file; a link is none, wherever it leads."""
     with suppress(FileNotFoundError):
         _check_regular(path, path.lstat())
 
 
-def open_regular(path: Path, flags: int) -> int:
+def open_without_following(path: Path, flags: int) -> int:
     """Open a regular file and return its handle; links are not followed, pipes do not block."""
-    check_regular(path)
+    refuse_link(path)
     extra = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | _BINARY
     handle = os.open(path, flags | extra)
     try:

@@ -10,7 +10,6 @@ file on purpose no checksum that stands in the file itself can help.
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import os
@@ -19,7 +18,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import safetensors
 import torch
@@ -29,9 +28,9 @@ from torch import Tensor
 
 from dkvb._support.files.atomic import PRIVATE, Bytes, replace_file
 from dkvb._support.files.errors import FileError
+from dkvb._support.files.metadata import VERSION, Metadata, damaged, digest_of, read_metadata
 from dkvb._support.files.state import State
 
-VERSION = 3  # of the format that is written; this one and older ones are read
 MAPPED_BYTES = 64 << 20  # size of a file from which its tensors stay in the file until needed
 METADATA_BYTES = 90_000_000  # of facts and checksums; safetensors reads headers below 100 MB
 
@@ -105,7 +104,7 @@ def encode(kind: str, state: State) -> tuple[str, Iterator[Bytes]]:
             f"{kind}: expected at most {METADATA_BYTES:,} bytes of labels, settings and history in "
             f"a file; got {len(meaning):,}; use shorter labels, or fewer classes"
         )
-    digest = _digest(meaning)
+    digest = digest_of(meaning)
     # One entry, since the library does not keep the order of several.
     metadata = {"dkvb": f'{meaning[:-1]},"sha256":"{digest}"}}'}
     return digest, iter([safetensors_bytes(tensors, metadata)])
@@ -114,11 +113,11 @@ def encode(kind: str, state: State) -> tuple[str, Iterator[Bytes]]:
 def decode(content: Any, path: Path | None = None) -> Contents:
     """The contents of bytes in memory; every statement in them is checked before it is used."""
     content, where = bytes(content), str(path or "file")
-    metadata = _metadata(io.BytesIO(content), len(content), where)
+    metadata = read_metadata(io.BytesIO(content), len(content), where)
     try:
         tensors = {name: _tensor(entry) for name, entry in safetensors.deserialize(content)}
     except (SafetensorError, KeyError) as error:
-        raise _damaged(where, f"its list of tensors cannot be read ({error}),") from error
+        raise damaged(where, f"its list of tensors cannot be read ({error}),") from error
     return _checked(metadata, tensors, where, path)
 
 
@@ -130,89 +129,26 @@ def _read(path: Path) -> Contents:
         size = os.fstat(file.fileno()).st_size
         if size < MAPPED_BYTES or os.name == "nt":  # where a mapped file could not be replaced
             return decode(file.read(), path)
-        metadata = _metadata(file, size, str(path))
+        metadata = read_metadata(file, size, str(path))
     try:
         with safetensors.safe_open(path, "pt") as opened:
             tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
     except SafetensorError as error:
-        raise _damaged(str(path), f"its list of tensors cannot be read ({error}),") from error
+        raise damaged(str(path), f"its list of tensors cannot be read ({error}),") from error
     return _checked(metadata, tensors, str(path), path)
 
 
-def _metadata(file: IO[bytes], size: int, where: str) -> Mapping[str, Any]:
-    """The metadata in the header; a file that is cut short or of another kind is an error."""
-    opening = file.read(9)
-    if len(opening) < 9:
-        raise FileError("truncated", f"{where}: the file is cut short: it has {size} bytes")
-    length = int.from_bytes(opening[:8], "little")
-    if opening[8] != ord("{") or length >= 1 << 40:
-        raise FileError(
-            "foreign", f"{where}: expected a file written by dkvb; this is something else"
-        )
-    if 8 + length > size:
-        raise FileError("truncated", f"{where}: the file is cut short: its header does not end")
-    header = _parsed(opening[8:] + file.read(length - 1))
-    if not isinstance(header, dict):
-        raise _damaged(where, "its header was changed")
-    metadata = header.pop("__metadata__", None)
-    missing = 8 + length + _end(header) - size
-    if missing > 0:
-        raise FileError("truncated", f"{where}: the file is cut short: {missing} bytes are missing")
-    if not isinstance(metadata, dict) or not isinstance(metadata.get("dkvb"), str):
-        raise FileError(
-            "foreign", f"{where}: expected a file written by dkvb; got another safetensors file"
-        )
-    return metadata
-
-
-def _end(entries: Mapping[str, Any]) -> int:
-    """How many bytes the tensors take by their entries in the header; 0 where these are spoilt."""
-    try:
-        return max((int(entry["data_offsets"][1]) for entry in entries.values()), default=0)
-    except (TypeError, KeyError, IndexError, ValueError, OverflowError):
-        return 0  # the library says what is wrong
-
-
 def _checked(
-    metadata: Mapping[str, Any], tensors: dict[str, Tensor], where: str, path: Path | None
+    metadata: Metadata, tensors: dict[str, Tensor], where: str, path: Path | None
 ) -> Contents:
-    """The contents, if version and checksums are right."""
-    stated = _parsed(metadata["dkvb"])
-    version = stated.get("version") if isinstance(stated, dict) else None
-    if isinstance(version, int) and version > VERSION:
-        raise FileError(
-            "newer",
-            f"{where}: expected format {VERSION} or older; got format {version}, "
-            "which a newer dkvb wrote; update dkvb to read it",
-        )
-    meaning, digest = _meaning_and_digest(metadata, version)
-    valid = (
-        isinstance(stated, dict)
-        and digest == _digest(meaning)
-        and type(version) is int
-        and version >= 1
-        and isinstance(stated.get("kind"), str)
-        and isinstance(stated.get("facts"), dict)
-        and isinstance(stated.get("checksums"), dict)
-    )
-    if not valid:
-        raise _damaged(where, "its header was changed")
-    if stated["checksums"].keys() != tensors.keys():
-        raise _damaged(where, "its list of tensors was changed")
+    """The contents, if checksums are right."""
+    if metadata.checksums.keys() != tensors.keys():
+        raise damaged(where, "its list of tensors was changed")
     for name, tensor in tensors.items():
-        if tensor.dtype not in _NAMES or _checksum(name, tensor) != stated["checksums"][name]:
-            raise _damaged(where, f"tensor {name!r:.40} was changed")
-    state = State(tensors, stated["facts"], path)
-    return Contents(stated["kind"], int(stated["version"]), state, digest)
-
-
-def _meaning_and_digest(metadata: Mapping[str, Any], version: Any) -> tuple[str, str]:
-    """The text that the digest is of, and the digest that the file states."""
-    text: str = metadata["dkvb"]
-    if version in (1, 2):  # which had an entry of its own for it
-        return text, str(metadata.get("sha256"))
-    meaning, _, end = text.rpartition(',"sha256":"')
-    return meaning + "}", end.removesuffix('"}')
+        if tensor.dtype not in _NAMES or _checksum(name, tensor) != metadata.checksums[name]:
+            raise damaged(where, f"tensor {name!r:.40} was changed")
+    state = State(tensors, metadata.facts, path)
+    return Contents(metadata.kind, metadata.version, state, metadata.digest)
 
 
 def _separate(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -240,22 +176,3 @@ def _checksum(name: str, tensor: Tensor) -> int:
     described = f"{name} {_NAMES[tensor.dtype]} {list(tensor.shape)}"
     content: Any = tensor.view(-1).view(torch.uint8).numpy() if tensor.numel() else b""
     return zlib.crc32(content, zlib.crc32(described.encode(errors="surrogatepass")))
-
-
-def _digest(meaning: str) -> str:
-    """Tells files apart, since the checksums of all tensors are part of what a header means."""
-    return hashlib.sha256(meaning.encode(errors="surrogatepass")).hexdigest()
-
-
-def _parsed(text: str | bytes) -> Any:
-    """JSON, or None where it is none."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-
-
-def _damaged(where: str, what: str) -> FileError:
-    return FileError(
-        "damaged", f"{where}: the file is damaged: {what} after it was written; use a copy"
-    )

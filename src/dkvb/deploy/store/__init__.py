@@ -18,11 +18,17 @@ array(['ant', 'bee', 'dog', 'elk'], dtype='<U3')
 [('fit', 80), ('learn', 5), ('forget', 20)]
 """
 
-from dkvb.deploy.store.folder import AppliedError, ModelFolder, create, open_folder
-from dkvb.deploy.store.history import Entry
-from dkvb.deploy.store.layout import check_target
-from dkvb.deploy.store.opening import load, load_keys, read_model
-from dkvb.deploy.store.reading import Model, read_folder
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dkvb.deploy.store.folder import AppliedError, ModelFolder, create, open_folder
+    from dkvb.deploy.store.history import Entry, read_history
+    from dkvb.deploy.store.layout import check_target
+    from dkvb.deploy.store.opening import load, load_keys, read_model
+    from dkvb.deploy.store.reading import Model, read_folder
 
 __all__ = [
     "AppliedError",
@@ -35,5 +41,21 @@ __all__ = [
     "load_keys",
     "open_folder",
     "read_folder",
+    "read_history",
     "read_model",
 ]
+
+# A history is read without torch: the rest is imported on first use.
+_HOMES = {
+    **dict.fromkeys(("AppliedError", "ModelFolder", "create", "open_folder"), "folder"),
+    **dict.fromkeys(("Entry", "read_history"), "history"),
+    **dict.fromkeys(("load", "load_keys", "read_model"), "opening"),
+    **dict.fromkeys(("Model", "read_folder"), "reading"),
+    "check_target": "layout",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -19,6 +19,7 @@ from typing import Any, NoReturn, Self
 from dkvb._support import files
 from dkvb._support.files import FileError, State, atomic
 from dkvb.deploy.store import classifiers, layout
+from dkvb.deploy.store.framing import FRAMING
 from dkvb.deploy.store.history import (
     Entry,
     check_id,
@@ -28,7 +29,7 @@ from dkvb.deploy.store.history import (
     shortened,
     without_digests,
 )
-from dkvb.deploy.store.journal import FRAMING, append, check_own_journal, drop_cut, read_journal
+from dkvb.deploy.store.journal import append, check_own_journal, drop_cut, read_journal
 from dkvb.deploy.store.layout import JOURNAL, LOCK, SNAPSHOT
 from dkvb.deploy.store.lock import FolderLock
 from dkvb.deploy.store.reading import Model, named_files, read_folder

@@ -5,12 +5,17 @@ from __future__ import annotations
 import hashlib
 from dataclasses import astuple, dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
 import numpy as np
 
-from dkvb._support.files import State
+from dkvb._support.files import FileError
+from dkvb._support.files.metadata import read_metadata
+from dkvb.deploy.store.framing import read_raw, records
+from dkvb.deploy.store.layout import JOURNAL, SNAPSHOT
+from dkvb.deploy.store.settled import read_settled
 
 MOST = 10_000  # entries that are kept as they are
 _LONGEST_ID = 200
@@ -90,7 +95,7 @@ def entry_facts(one: Entry) -> list[Any]:
     return list(astuple(one))
 
 
-def entry_from(state: State, facts: Any) -> Entry:
+def entry_from(path: Path | None, facts: Any) -> Entry:
     """Return the entry that `entry_facts` wrote; format 2 wrote no id and no digest."""
     if isinstance(facts, list) and len(facts) == 3:
         facts = [*facts, None, None]
@@ -102,5 +107,29 @@ def entry_from(state: State, facts: Any) -> Entry:
         or not all(map(isinstance, facts, kinds))
         or isinstance(facts[1], bool)
     ):
-        raise state.damaged("history: expected operation, count, time, id and digest in an entry")
+        raise FileError(
+            "damaged",
+            f"{path or 'file'}: the content is damaged: history: expected operation, count, time, "
+            "id and digest in an entry",
+        )
     return Entry(*facts)
+
+
+def read_history(path: str | Path) -> tuple[Entry, ...]:
+    """Return what was done to the model in a folder, by the headers of its files alone."""
+    return read_settled(Path(path), _read_once)[0]
+
+
+def _read_once(path: Path) -> tuple[tuple[Entry, ...], bool]:
+    snapshot = path / SNAPSHOT
+    with snapshot.open("rb") as file:
+        metadata = read_metadata(file, snapshot.stat().st_size, str(snapshot))
+    listed = metadata.facts.get("folder/history")
+    if not isinstance(listed, list):
+        raise FileError("foreign", f"{snapshot}: expected the snapshot of a model folder")
+    history = [entry_from(snapshot, one) for one in listed]
+    found = [one for one, _, _ in records(read_raw(path / JOURNAL) or b"", path / JOURNAL)]
+    continued = bool(found) and found[0].facts.get("snapshot") == metadata.digest
+    if continued:
+        history += [entry_from(path / JOURNAL, one.facts.get("entry")) for one in found[1:]]
+    return tuple(history), continued

@@ -9,20 +9,19 @@ and is left out. One that is there in full and fails its checksums is damaged, w
 from __future__ import annotations
 
 import os
-import struct
-import zlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from dkvb._support import files
 from dkvb._support.files import Contents, FileError, State, atomic
-
-FRAMING = 2  # format 2 of the files had framing 1: no checksum after a record
-_FRAME = struct.Struct("<QI")
-_CHECKSUM = struct.Struct("<I")
+from dkvb.deploy.store.framing import (
+    FRAMING,
+    damaged_at,
+    framed,
+    framing_of,
+    read_raw,
+    records,
+)
 
 
 class JournalWarning(UserWarning):
@@ -49,32 +48,37 @@ class Journal:
 
 def read_journal(path: Path) -> Journal | None:
     """Return the journal at `path`; None where there is none, or an empty file."""
-    raw = _content(path)
+    raw = read_raw(path)
     if raw is None:
         return None
     found: list[Contents] = []
-    length = 0
-    for contents, end in _records(raw, path):
-        found.append(contents)
+    length, framing = 0, FRAMING
+    for metadata, content, end in records(raw, path):
+        if not found:
+            framing = framing_of(metadata)
+        try:
+            found.append(files.decode(content, path))
+        except FileError as error:
+            raise damaged_at(path, length, str(error)) from error
         length = end
     if not found:
         if any(raw):  # a journal begins with a whole record, or is not there at all
-            raise _damaged(path, 0, "it does not begin with a whole record")
+            raise damaged_at(path, 0, "it does not begin with a whole record")
         return None
     kinds = [contents.kind for contents in found]
     if kinds != ["journal", *["learn"] * (len(kinds) - 1)]:
         raise FileError("damaged", f"{path}: the journal is damaged: it holds {kinds[:3]}")
     first, *rest = (contents.state for contents in found)
-    return Journal(first.fact("snapshot", str), rest, length, len(raw) - length, _framing_of(first))
+    return Journal(first.fact("snapshot", str), rest, length, len(raw) - length, framing)
 
 
 def check_own_journal(path: Path) -> None:
     """Raise where there is a file that is no journal of a model, damaged or not."""
-    raw = _content(path)
+    raw = read_raw(path)
     if not raw:
         return
     try:
-        kind = next(_records(raw, path))[0].kind
+        kind = next(records(raw, path))[0].kind
     except (FileError, StopIteration):
         kind = None
     if kind != "journal":
@@ -90,13 +94,13 @@ def append(path: Path, snapshot: str, record: State, length: int | None, mode: i
     `length` is that of the whole records so far, None if the journal must begin anew for this
     snapshot. An error leaves the journal as it was, or with the whole record.
     """
-    content = _framed("learn", record)
+    content = framed(_encoded("learn", record))
     if length is None:
         first = State(facts={"snapshot": snapshot, "framing": FRAMING})
-        content = _framed("journal", first)[: -_CHECKSUM.size] + content
+        content = framed(_encoded("journal", first), first=True) + content
         atomic.replace_file(path, [content], mode)
         return len(content)
-    handle = atomic.open_regular(path, os.O_RDWR)
+    handle = atomic.open_without_following(path, os.O_RDWR)
     try:
         if os.fstat(handle).st_nlink > 1:  # a copy by hard links must not change with this one
             before = os.pread(handle, length, 0)
@@ -118,7 +122,7 @@ def append(path: Path, snapshot: str, record: State, length: int | None, mode: i
 def drop_cut(path: Path, journal: Journal) -> None:
     """Remove the beginning of a record that was never acknowledged."""
     if journal.cut:
-        handle = atomic.open_regular(path, os.O_WRONLY)
+        handle = atomic.open_without_following(path, os.O_WRONLY)
         try:
             os.ftruncate(handle, journal.length)
             atomic.sync(handle)
@@ -126,58 +130,6 @@ def drop_cut(path: Path, journal: Journal) -> None:
             os.close(handle)
 
 
-def _content(path: Path) -> bytes | None:
-    try:
-        handle = atomic.open_regular(path, os.O_RDONLY)
-    except FileNotFoundError:
-        return None
-    with os.fdopen(handle, "rb") as file:
-        return file.read()
-
-
-def _framed(kind: str, state: State) -> bytes:
+def _encoded(kind: str, state: State) -> bytes:
     _, chunks = files.encode(kind, state)
-    content = b"".join(chunks)
-    size = struct.pack("<Q", len(content))
-    return size + _CHECKSUM.pack(zlib.crc32(size)) + content + _CHECKSUM.pack(zlib.crc32(content))
-
-
-def _framing_of(first: State) -> int:
-    return first.whole_number("framing", 1, FRAMING + 1) if "framing" in first.facts else 1
-
-
-def _records(raw: bytes, path: Path) -> Iterator[tuple[Contents, int]]:
-    """Whole records, each with where it ends."""
-    start, after = 0, 0
-    while len(raw) - start >= _FRAME.size:
-        length, checksum = _FRAME.unpack_from(raw, start)
-        body, end = start + _FRAME.size, start + _FRAME.size + length
-        if zlib.crc32(raw[start : start + 8]) != checksum:
-            if not any(raw[start:]):  # a file that grew before its content came
-                return
-            raise _damaged(path, start, "its length was changed")
-        if end + after > len(raw):
-            return
-        content = raw[body:end]
-        if after and _CHECKSUM.unpack_from(raw, end)[0] != zlib.crc32(content):
-            if not any(raw[end:]):  # the same: the system wrote the end of the file last
-                return
-            raise _damaged(path, start, "a record that was acknowledged was changed")
-        try:
-            contents = files.decode(np.frombuffer(bytearray(content), np.uint8), path)
-        except FileError as error:
-            raise _damaged(path, start, str(error)) from error
-        if start == 0:
-            after = _CHECKSUM.size if _framing_of(contents.state) == FRAMING else 0
-            start = end
-        else:
-            start = end + after
-        yield contents, start
-
-
-def _damaged(path: Path, start: int, why: str) -> FileError:
-    return FileError(
-        "damaged",
-        f"{path}: the journal is damaged at byte {start}: {why}; put a copy in its place, or "
-        "remove it to go back to the snapshot, which lacks all that was learned since",
-    )
+    return b"".join(chunks)

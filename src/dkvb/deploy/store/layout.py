@@ -39,7 +39,7 @@ def is_keys_name(name: object) -> TypeGuard[str]:
 
 def holds_model(folder: Path) -> bool:
     """Whether there is a snapshot; a link in its place is refused."""
-    atomic.check_regular(folder / SNAPSHOT)
+    atomic.refuse_link(folder / SNAPSHOT)
     return (folder / SNAPSHOT).is_file()
 
 
@@ -47,7 +47,7 @@ def check_links(folder: Path) -> None:
     """Raise where one of the model's own files is a link, a folder or a device."""
     for name in _names(folder):
         if name in (SNAPSHOT, JOURNAL, LOCK) or is_keys_name(name):
-            atomic.check_regular(folder / name)
+            atomic.refuse_link(folder / name)
 
 
 def check_target(folder: Path, overwrite: bool) -> None:

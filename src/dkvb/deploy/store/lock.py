@@ -24,7 +24,7 @@ class FolderLock:
 
     def acquire(self, wait: float = 0.0) -> None:
         """Take the lock, waiting up to `wait` seconds; the error says which process has it."""
-        atomic.check_regular(self._path)
+        atomic.refuse_link(self._path)
         try:
             self._lock.acquire(timeout=wait)
         except Timeout:
@@ -44,7 +44,7 @@ class FolderLock:
         self._lock.release()
 
     def _write_holder(self) -> None:
-        handle = atomic.open_regular(self._path, os.O_WRONLY)
+        handle = atomic.open_without_following(self._path, os.O_WRONLY)
         try:
             if os.fstat(handle).st_nlink == 1:  # another name may be another person's file
                 os.ftruncate(handle, 0)
@@ -55,12 +55,12 @@ class FolderLock:
 
 def is_own_lock(path: Path) -> bool:
     """Whether a lock was written here: it names a process, or was just created and is empty."""
-    atomic.check_regular(path)
+    atomic.refuse_link(path)
     return not path.stat().st_size or _read_holder(path) is not None
 
 
 def _read_holder(path: Path) -> int | None:
-    handle = atomic.open_regular(path, os.O_RDONLY)
+    handle = atomic.open_without_following(path, os.O_RDONLY)
     try:
         found = _HOLDER.fullmatch(os.read(handle, 64))
     finally:

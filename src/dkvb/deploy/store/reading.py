@@ -5,20 +5,18 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
-from time import monotonic, perf_counter, sleep
+from time import perf_counter
 from typing import Any
 
 from dkvb._support import files
-from dkvb._support.files import Contents, FileError, State
+from dkvb._support.files import Contents, State
 from dkvb.deploy.store.classifiers import replay
+from dkvb.deploy.store.framing import FRAMING
 from dkvb.deploy.store.history import Entry, entry_from
-from dkvb.deploy.store.journal import FRAMING, Journal, JournalWarning, read_journal
-from dkvb.deploy.store.layout import JOURNAL, SNAPSHOT, check_links, holds_model, is_keys_name
+from dkvb.deploy.store.journal import Journal, JournalWarning, read_journal
+from dkvb.deploy.store.layout import JOURNAL, SNAPSHOT, is_keys_name
+from dkvb.deploy.store.settled import read_settled
 from dkvb.estimators.serialisation import estimator_from
-
-_PATIENCE = 60.0  # seconds in which a model that changes all the time is read again
-
-Identity = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
@@ -50,30 +48,10 @@ def read_folder(path: str | Path, device: str = "cpu") -> Model:
     before or after that change.
     """
     path = Path(path)
-    if path.is_file():
-        raise ValueError(f"MODEL: expected the folder of a model; got the file {path}")
-    if not holds_model(path):
-        raise FileError("missing", f"{path}: expected the folder of a model; it has no {SNAPSHOT}")
-    deadline = monotonic() + _PATIENCE
-    while True:
-        before = _identities(path)
-        try:
-            check_links(path)
-            model, journal = _read_once(path, device)
-        except (FileError, OSError):
-            # Files that a writer replaces meanwhile may miss one another.
-            if _identities(path) == before:
-                raise
-        else:
-            settled = _identities(path) == before
-            # A journal that continues the snapshot was read after it, so both are of one moment.
-            if settled or model.journal_bytes is not None:
-                if settled and journal is not None and journal.cut:
-                    warnings.warn(journal.cut_warning(path / JOURNAL), JournalWarning, stacklevel=2)
-                return model
-        if monotonic() > deadline:
-            raise FileError("damaged", f"{path}: the model changes faster than it can be read")
-        sleep(0.001)
+    (model, journal), settled = read_settled(path, lambda path: _read_once(path, device))
+    if settled and journal is not None and journal.cut:
+        warnings.warn(journal.cut_warning(path / JOURNAL), JournalWarning, stacklevel=2)
+    return model
 
 
 def model_of(contents: Contents, device: str = "cpu") -> Model:
@@ -82,7 +60,7 @@ def model_of(contents: Contents, device: str = "cpu") -> Model:
     return Model(
         estimator_from(contents.state, device),
         facts.fact("encoder", (str, type(None))),
-        tuple(entry_from(facts, one) for one in facts.fact("history", list)),
+        tuple(entry_from(contents.state.path, one) for one in facts.fact("history", list)),
         snapshot=contents.digest,
         encoder_fingerprint=_optional_fact(facts, "encoder_fingerprint"),
         keys_file=next(iter(_keys_in_use(contents.state)), None),
@@ -90,16 +68,16 @@ def model_of(contents: Contents, device: str = "cpu") -> Model:
     )
 
 
-def _read_once(path: Path, device: str) -> tuple[Model, Journal | None]:
+def _read_once(path: Path, device: str) -> tuple[tuple[Model, Journal | None], bool]:
     contents = files.read(path / SNAPSHOT, "estimator")
     journal = read_journal(path / JOURNAL)
     model = model_of(contents, device)
     if journal is None or journal.snapshot != contents.digest:
-        return model, journal
+        return (model, journal), False
     start, history = perf_counter(), list(model.history)
     for record in journal.records:
         replay(model.classifier, record)
-        history.append(entry_from(record, record.fact("entry", list)))
+        history.append(entry_from(path / JOURNAL, record.fact("entry", list)))
     continued = replace(
         model,
         history=tuple(history),
@@ -108,7 +86,7 @@ def _read_once(path: Path, device: str) -> tuple[Model, Journal | None]:
         journal_framing=journal.framing,
         replay_seconds=perf_counter() - start,
     )
-    return continued, journal
+    return (continued, journal), True
 
 
 def named_files(state: State) -> tuple[str, ...]:
@@ -132,15 +110,3 @@ def _optional_fact(facts: State, name: str) -> str | None:
         return None
     value: str | None = facts.fact(name, (str, type(None)))
     return value
-
-
-def _identities(path: Path) -> tuple[Identity | None, Identity | None]:
-    return _identity(path / SNAPSHOT), _identity(path / JOURNAL)
-
-
-def _identity(path: Path) -> Identity | None:
-    try:
-        found = path.lstat()
-    except FileNotFoundError:
-        return None
-    return found.st_ino, found.st_mtime_ns, found.st_size
