@@ -6,12 +6,12 @@ import sys
 import zipfile
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Annotated, Any, NamedTuple, Protocol
 
 import typer
 
 from dkvb.cli._items import ItemOptions
+from dkvb.cli._scratch import scratch_folder
 from dkvb.cli._shared import note, printable, show_progress
 
 DATA_HELP = (
@@ -100,7 +100,7 @@ def read_rows(
         raise ValueError(f"{option}: expected items with labels; {data} has none")
     if keep:
         return _embedded(model, source, dataset, items, quiet, items.cache)
-    with TemporaryDirectory(prefix="dkvb-") as cache:
+    with scratch_folder() as cache:
         return _embedded(model, source, dataset, items, quiet, Path(cache))
 
 
@@ -129,7 +129,7 @@ def read_items(
         from dkvb.embedding.datasets.dataset import image_files
 
         dataset = image_files("items", [Path(item) for item in items], None)
-    with TemporaryDirectory(prefix="dkvb-") as cache:
+    with scratch_folder() as cache:
         return _embedded(model, source, dataset, options, quiet, Path(cache))
 
 
