@@ -69,18 +69,18 @@ class Ours:
         self._orders = epoch_orders(size.rows, 0, 0, size.epochs)
 
     def nearest(self) -> Tensor:
-        return self.problem.keys.snap(self.batch).nearest
+        return self.problem.keys.codes(self.batch)
 
     def sgd_step(self) -> None:
         if self._codes is None:  # any codes do, as long as they are spread as real ones are
-            self._codes = self.problem.keys.snap(self.problem.x).nearest.contiguous()
+            self._codes = self.problem.keys.codes(self.problem.x).contiguous()
         batch = self.problem.size.batch
         y, orders = self.problem.y, self._orders
         descend(self._values, self._codes, y, orders, batch, LEARNING_RATE, SMOOTHING)
 
     def learn(self) -> None:
         size, keys = self.problem.size, self.problem.keys
-        codes = keys.snap(self.problem.x).nearest.contiguous()
+        codes = keys.codes(self.problem.x).contiguous()
         state = sgd.grow(sgd.start(keys.n_codebooks, keys.n_pairs), size.n_classes)
         sgd.update(
             state,

@@ -124,7 +124,7 @@ def measure(bench: Bench, train: Rows, test: Rows, key_rows: Rows) -> None:
     count_usage(used, codes)
     # Every run has seen all rows by its end, so all have the same active pairs.
     with bench.timed("evaluation", f"{len(test.y):,} test rows among the active pairs"):
-        test_codes = keys.snap(test.x, active=used > 0).nearest
+        test_codes = keys.codes(test.x, active=used > 0)
 
     def learn(op: str, schedules: list[list[Tensor]], note: str) -> float:
         values = torch.zeros(
@@ -180,15 +180,15 @@ def _snap(bench: Bench, keys: Keys, train: Rows, test: Rows) -> Tensor:
     """Codes (n, C) of the training rows; times those of training and test rows together."""
     both = torch.cat([train.x, test.x])
     with bench.timed("snapping, first call", "with compiling"):
-        keys.snap(both)
+        keys.codes(both)
     with bench.timed("snapping", f"{len(both):,} rows, median of {SNAP_REPEATS}") as row:
-        row["seconds"] = _median(bench, lambda: keys.snap(both))
+        row["seconds"] = _median(bench, lambda: keys.codes(both))
     bench.rows[-1]["decided_again"] = _decided_again(keys, both)
     if bench.cuda:
         host = both.cpu().numpy()
         with bench.timed("snapping from the host", "rows in ordinary memory, checked there") as row:
-            row["seconds"] = _median(bench, lambda: keys.snap(host))
-    return keys.snap(train.x).nearest.contiguous()
+            row["seconds"] = _median(bench, lambda: keys.codes(host))
+    return keys.codes(train.x).contiguous()
 
 
 def _median(bench: Bench, call: Callable[[], Any]) -> float:
@@ -207,9 +207,8 @@ def _decided_again(keys: Keys, x: Tensor) -> float:
     index = build_index(keys.keys, keys.first_of_equals)
     unsure = 0
     for part in x.split(4096):
-        rows = keys.conditioning(part)
-        error = keys.projection.rounding(rows, keys.conditioning.rounding(part))
-        unsure += int(search(index, keys.projection(rows), 1, error)[1].sum())
+        heads, error = keys.projection.with_error(*keys.conditioning.with_error(part))
+        unsure += int(search(index, heads, 1, error)[1].sum())
     return unsure / (len(x) * keys.n_codebooks)
 
 

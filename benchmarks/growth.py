@@ -29,7 +29,7 @@ AXES = {"rows": "n", "n_codebooks": "codebooks", "n_pairs": "pairs", "n_classes"
 
 def _snap(size: Size) -> Callable[[], Any]:
     keys, x = sampled_keys(size), embeddings(size.rows, size.width)
-    return lambda: keys.snap(x)
+    return lambda: keys.codes(x)
 
 
 def _descend(size: Size) -> Callable[[], Any]:

@@ -25,7 +25,7 @@ from benchmarks.peak import STATUS, memory
 from benchmarks.problem import LEARNING_RATE, SMOOTHING
 from dkvb import BottleneckClassifier, fit_keys
 from dkvb.benchmark.paper._synthetic import Mixture
-from dkvb.bottleneck.keys import Codes, Keys
+from dkvb.bottleneck import Batch, Keys
 from dkvb.rules.counts import state as counts
 from dkvb.rules.sgd import descent as sgd
 
@@ -131,14 +131,14 @@ def _measure(bench: Bench, s: Settings, folder: Path) -> None:
     with bench.timed("key initialisation", f"{s.key_epochs} epochs × {s.n_key_rows:,} rows"):
         keys = fit_keys(key_rows, **how, epochs=s.key_epochs, device=s.device)
 
-    keys.snap(x[:5000])
+    keys.codes(x[:5000])
     with bench.timed("snapping", rows=s.n_rows, note="float16 rows to uint16 codes"):
-        codes = keys.snap(x, out=None if s.cuda else folder / "codes.npy")
+        codes = keys.codes(x, out=None if s.cuda else folder / "codes.npy")
 
     _count(bench, s, keys, codes, y)
-    _classify(bench, s, keys, codes, y, x_test, test.labels())
+    _classify(bench, s, Batch(keys, x, codes), y, x_test, test.labels())
     if s.epochs:
-        _descend(bench, s, keys, codes.nearest, y, x_test, test.labels())
+        _descend(bench, s, keys, codes, y, x_test, test.labels())
 
 
 def _on_card(mixture: Mixture, device: str) -> Tensor:
@@ -184,31 +184,30 @@ def _take(codes: Tensor, rows: Tensor) -> Tensor:
     return codes.view(torch.int16)[rows].view(torch.uint16) if small else codes[rows]
 
 
-def _count(bench: Bench, s: Settings, keys: Keys, codes: Codes, y: Tensor) -> None:
+def _count(bench: Bench, s: Settings, keys: Keys, codes: Tensor, y: Tensor) -> None:
     empty = counts.grow(counts.start(keys.n_codebooks, keys.n_pairs, keys.device), s.n_classes)
-    nearest = codes.nearest
-    counts.update(empty, nearest[:300], y[:300])
+    counts.update(empty, codes[:300], y[:300])
     if s.cuda:
-        counts.update(empty, nearest[: s.n_rows // 8], y[: s.n_rows // 8])
+        counts.update(empty, codes[: s.n_rows // 8], y[: s.n_rows // 8])
     with bench.timed("counts", rows=s.n_rows, note="all rows in one pass") as row:
-        state = counts.update(empty, nearest, y)
+        state = counts.update(empty, codes, y)
         row["note"] += f", {len(state.whole):,} counts that are not zero"
     del state
     with bench.timed("counts, in tasks", rows=s.n_rows) as row:
         state, tasks = empty, _tasks(s)
         for rows in tasks:
-            state = counts.update(state, _take(nearest, rows), y[rows.to(y.device)])
+            state = counts.update(state, _take(codes, rows), y[rows.to(y.device)])
         row["note"] = f"{len(tasks)} calls"
 
 
 def _classify(
-    bench: Bench, s: Settings, keys: Keys, codes: Codes, y: Tensor, x_test: Tensor, y_test: Any
+    bench: Bench, s: Settings, batch: Batch, y: Tensor, x_test: Tensor, y_test: Any
 ) -> None:
     """The same through the public classifier, and what it predicts."""
-    model = BottleneckClassifier(keys, rule="counts", device=s.device)
+    model = BottleneckClassifier(batch.keys, device=s.device)
     with bench.timed("counts, classifier", "partial_fit of all codes", rows=s.n_rows):
-        model.partial_fit(codes, y.cpu().numpy())
-    tested = model.prepare(x_test)
+        model.partial_fit(batch, y.cpu().numpy())
+    tested = model.batch(x_test)
     with bench.timed("counts, predicting", rows=s.n_test_rows) as row:
         scores = model.decision_function(tested)
         row["accuracy"] = float((scores.argmax(axis=1) == y_test).mean())
@@ -234,7 +233,7 @@ def _descend(
         for rows in tasks:
             state = learn(state, rows)
         row["note"] = f"{len(tasks)} tasks × {s.epochs} epochs, {steps:,} steps"
-    found = keys.snap(x_test, active=state.active).nearest
+    found = keys.codes(x_test, active=state.active)
     with bench.timed("sgd, predicting", rows=s.n_test_rows) as row:
         predicted = sgd.scores(state, found).argmax(dim=1).cpu().numpy()
         row["accuracy"] = float((predicted == y_test).mean())

@@ -64,9 +64,9 @@ def measure(size: Size, source: Path, target: Path) -> dict[str, Any]:
     x = np.load(source, mmap_mode="r")
     with anonymous_memory() as highest:
         keys = sampled_keys(size)
-        keys.snap(x[:1])  # compiles
+        keys.codes(x[:1])  # compiles
         start = time.perf_counter()
-        keys.snap(x, out=target)
+        keys.codes(x, out=target)
         seconds = time.perf_counter() - start
     return records.record(
         "memory", "snap", size=size.name, n_codebooks=size.n_codebooks, n_pairs=size.n_pairs,

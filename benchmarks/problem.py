@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dkvb.bottleneck.conditioning import Conditioning
+from dkvb.bottleneck.heads import Conditioning
 from dkvb.bottleneck.keys import KeyReport, Keys
 from dkvb.bottleneck.projection import make_projection
 

@@ -204,7 +204,7 @@ def _rows(shape: Shape, n: int) -> Tensor:
 
 def _snap(shape: Shape, n: int) -> Prepared:
     keys, x = sampled_keys(shape.size), _rows(shape, n)
-    return lambda: keys.snap(x), lambda: 0
+    return lambda: keys.codes(x), lambda: 0
 
 
 def _counts(shape: Shape, n: int) -> Prepared:
@@ -295,6 +295,7 @@ def _sgd(shape: Shape, n: int) -> Prepared:
     alone = process_group.world_size() == 1
     bytes_ = 0 if alone else volume.sgd_step(n, Y)  # of all steps of an epoch
     codes = codes.contiguous()
+    how["n_codebooks"] = s.n_codebooks
     return lambda: sgd.update(state, codes, y, **how), lambda: bytes_
 
 

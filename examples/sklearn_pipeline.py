@@ -33,7 +33,7 @@ def main() -> tuple[float, float]:
     folds = cross_val_score(pipeline, X, y, cv=3)
     print(f"cross-validation: {folds.mean():.1%} ± {folds.std():.1%}")
 
-    settings = {"bottleneckclassifier__smoothing": [0.03, 0.1, 0.3, 1.0]}
+    settings = {"bottleneckclassifier__rule__pseudocount": [0.03, 0.1, 0.3, 1.0]}
     search = GridSearchCV(pipeline, settings, cv=3).fit(X, y)
     tested = search.score(*load("cifar10", "test"))
     print(f"best: {search.best_params_}, test set: {tested:.1%}")

@@ -13,6 +13,7 @@ import dkvb
 # What users import from; everything else may change without notice (docs/deprecation.md).
 MODULES = [
     "dkvb",
+    "dkvb.rules",
     "dkvb.estimators.registry",
     "dkvb.embedding.datasets.bundled",
     "dkvb.embedding",

@@ -12,10 +12,9 @@ from sklearn.exceptions import NotFittedError
 from torch.nn.functional import cross_entropy
 
 from dkvb import BottleneckClassifier, KeyValueBottleneck, fit_keys
-from dkvb.bottleneck.conditioning import Conditioning
 from dkvb.bottleneck.fit_keys import FewRowsWarning
+from dkvb.bottleneck.heads import Conditioning, Projection
 from dkvb.bottleneck.keys import first_of_equals
-from dkvb.bottleneck.projection import Projection
 from dkvb.rules.counts import state as counts
 from dkvb.rules.sgd import descent as sgd
 
@@ -53,7 +52,9 @@ def bits_of(keys):
 @given(stages=st.lists(labelled(), min_size=1, max_size=3), seed=seeds)
 def test_learning_never_moves_a_key(rule, stages, seed):
     before = bits_of(KEYS)
-    classifier = BottleneckClassifier(KEYS, rule=rule, learning_rate=30.0, random_state=seed)
+    classifier = BottleneckClassifier(KEYS, rule=rule, random_state=seed)
+    if rule == "sgd":
+        classifier.set_params(rule__learning_rate=30.0)
     for X, y in stages:
         classifier.partial_fit(X, y)
     classifier.predict(stages[0][0])
@@ -78,7 +79,7 @@ def test_a_step_touches_only_what_it_read(data, seed):
     X, y = data
     generator = torch.Generator().manual_seed(seed)
     values = torch.randn(C, K, 5, generator=generator)
-    codes, columns = KEYS.snap(X).nearest, torch.from_numpy(y)
+    codes, columns = KEYS.codes(X), torch.from_numpy(y)
     read = torch.zeros(C, K, dtype=torch.bool)
     read[torch.arange(C), codes.long()] = True
 
@@ -117,8 +118,8 @@ def test_codes_depend_on_nothing_but_the_row(data, split, backend, top, seed):
             X.repeat_interleave(C, dim=0), books, first_of_equals(KEYS.keys, mask), top
         ).view(len(X), C, top)
         how = {"top": top, "active": mask}
-        assert torch.equal(KEYS.snap(X, **how).index.int(), expected)
-        parts = [KEYS.snap(x, backend=backend, **how).index for x in X.split(split)]
+        assert torch.equal(KEYS.codes(X, **{"top": 1, **how}).int(), expected)
+        parts = [KEYS.codes(x, backend=backend, **{"top": 1, **how}) for x in X.split(split)]
         assert torch.equal(torch.cat(parts).int(), expected)
 
 
@@ -139,7 +140,7 @@ def test_ties_go_to_the_lowest_index_at_any_scale(grid, rows, exponent, backend)
         spread=torch.ones(1),
     )
     squared = np.square(np.array(rows)[:, None] - np.array(grid)).sum(axis=2)
-    found = own.snap(scale * torch.tensor(rows).float(), backend=backend).nearest
+    found = own.codes(scale * torch.tensor(rows).float(), backend=backend)
     assert found[:, 0].tolist() == squared.argmin(axis=1).tolist()
 
 
@@ -147,7 +148,7 @@ def test_ties_go_to_the_lowest_index_at_any_scale(grid, rows, exponent, backend)
 @settings(max_examples=30)
 @given(data=labelled(), seed=seeds, split=st.integers(1, 40), cut=st.integers(0, 40))
 def test_counts_know_no_order_and_can_be_taken_back(data, seed, split, cut):
-    codes, y = KEYS.snap(data[0]).nearest.int(), torch.from_numpy(data[1])
+    codes, y = KEYS.codes(data[0]).int(), torch.from_numpy(data[1])
     start = counts.grow(counts.start(C, K), 5)
     whole = counts.update(start, codes, y)
     order = torch.randperm(len(y), generator=torch.Generator().manual_seed(seed))
@@ -174,10 +175,12 @@ def same_counts(a, b):
 @given(data=labelled(), seed=st.integers(0, 2**31 - 1))
 def test_the_same_seed_gives_the_same_result(rule, data, seed):
     X, y = data
-    how = {"n_codebooks": 2, "n_pairs": 3, "key_dim": 2, "key_epochs": 2, "epochs": 3}
+    keys = {"n_codebooks": 2, "n_pairs": 3, "key_dim": 2, "epochs": 2}
     found = []
     for _ in range(2):
-        classifier = BottleneckClassifier(rule=rule, random_state=seed, batch_size=8, **how)
+        classifier = BottleneckClassifier(keys, rule=rule, random_state=seed)
+        if rule == "sgd":
+            classifier.set_params(rule__epochs=3, rule__batch_size=8)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FewRowsWarning)
             classifier.fit(X, y)
@@ -214,7 +217,7 @@ def test_bad_rows_change_nothing(rule, bad, data, more):
     with pytest.raises((ValueError, TypeError)):
         classifier.predict(X)
     with pytest.raises((ValueError, TypeError)):
-        KEYS.snap(X)
+        KEYS.codes(X)
     assert np.array_equal(classifier.classes_, classes)
     assert np.array_equal(classifier._sorted_scores(data[0]), before)
     fresh = BottleneckClassifier(KEYS, rule=rule)

@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dkvb import rules
     from dkvb.bottleneck import Keys, KeyValueBottleneck, fit_keys
     from dkvb.deploy.export import export_onnx
     from dkvb.deploy.store import load
@@ -21,6 +22,7 @@ __all__ = [
     "export_onnx",
     "fit_keys",
     "load",
+    "rules",
 ]
 
 _HOMES = {
@@ -36,10 +38,12 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     """Import on first use: `import dkvb` stays quick."""
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(
             f"module 'dkvb' has no attribute {name!r}; it has {', '.join(__all__)}"
         )
+    if name == "rules":
+        return import_module("dkvb.rules")
     return getattr(import_module(_HOMES[name]), name)
 
 

@@ -5,13 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dkvb import Keys
 from dkvb.benchmark import grid as grid
 from dkvb.benchmark.grid import ORDERS, ClassifierSpec, Data, Grid, fingerprint, parse_spec
 from dkvb.benchmark.jobs import run_missing
 from dkvb.benchmark.runner import evaluate
+from dkvb.bottleneck import Batch
 
-BOTTLENECK = parse_spec("bottleneck:n_codebooks=4,n_pairs=8,key_dim=2,key_epochs=1")
+SIZES = {"n_codebooks": 4, "n_pairs": 8, "key_dim": 2, "key_epochs": 1}
+BOTTLENECK = parse_spec("bottleneck:rule=sgd,n_codebooks=4,n_pairs=8,key_dim=2,key_epochs=1")
 
 
 @pytest.fixture
@@ -47,15 +48,21 @@ def replace_settings(spec, **changes):
 
 
 def test_orders_share_codes(data, monkeypatch):
-    snapped = []
-    real = Keys.snap
-    monkeypatch.setattr(Keys, "snap", lambda self, X: snapped.append(len(X)) or real(self, X))
-    counts = replace_settings(BOTTLENECK, rule="counts")
-    runs = Grid((BOTTLENECK, counts), orders=ORDERS)
+    searched = []
+    real = Batch._search
+
+    def search(batch, distances):
+        searched.append(len(batch))
+        return real(batch, distances)
+
+    monkeypatch.setattr(Batch, "_search", search)
+    counts = ClassifierSpec("counts", "bottleneck", {"rule": "counts", **SIZES})
+    settings = {"rule": "sgd", "candidate_keys": "all", **SIZES}
+    runs = Grid((ClassifierSpec("sgd", "bottleneck", settings), counts), orders=ORDERS)
     records = list(runs.run(data))
     n_train, n_test = len(data.train[1]), len(data.test[1])
     # Two rules with keys of their own; train and test rows once each.
-    assert snapped.count(n_train) == snapped.count(n_test) == 2
+    assert searched.count(n_train) == searched.count(n_test) == 2
     for record in records:
         (alone,) = Grid(
             (next(spec for spec in runs.classifiers if spec.text == record.classifier),),
@@ -80,7 +87,8 @@ def test_a_rehearsal_is_brief_whatever_the_sizes(data, monkeypatch):
     )
     Grid(tuple(map(parse_spec, texts))).smoke_test(data)
     soft, ranpac, mlp, small = made
-    assert (soft.n_codebooks, ranpac.n_features, mlp.epochs, small.n_codebooks) == (4, 64, 1, 2)
+    assert (soft.keys_.n_codebooks, ranpac.n_features, mlp.epochs) == (4, 64, 1)
+    assert small.keys_.n_codebooks == 2
     for wrong in ("bottleneck:n_codebooks=0", "ranpac:n_features=0", "mlp:epochs=0"):
         with pytest.raises(ValueError, match="expected a whole number of at least 1; got 0"):
             Grid((parse_spec(wrong),)).smoke_test(data)

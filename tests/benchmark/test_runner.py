@@ -58,7 +58,7 @@ class Preparing(Forgetful):
         def __getitem__(self, rows):
             return type(self)(self.X[rows])
 
-    def prepare(self, X):
+    def batch(self, X):
         self.prepared_ = getattr(self, "prepared_", 0) + 1
         return self.Prepared(X)
 

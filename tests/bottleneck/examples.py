@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from dkvb import Keys, fit_keys
-from dkvb.bottleneck.conditioning import Conditioning
+from dkvb.bottleneck.heads import Conditioning, Projection
 from dkvb.bottleneck.keys import first_of_equals
-from dkvb.bottleneck.projection import Projection, make_projection
+from dkvb.bottleneck.projection import make_projection
 
 BACKENDS = ["oracle", "cpu", "triton"]
 

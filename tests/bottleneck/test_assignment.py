@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dkvb.bottleneck import fit_keys
-from dkvb.bottleneck.assignment import BLOCK, LEVELS, SoftReads, in_blocks
+from dkvb.bottleneck.assignment import BLOCK, LEVELS, SoftAssignment, in_blocks
 
 
 def data(n=400, width=24, seed=0, scale=1.0):
@@ -50,7 +50,7 @@ def by_hand(keys, x, temperature):
 def test_weights_follow_the_formula(conditioning, projection, scale):
     X = data(scale=scale)
     keys = keys_of(X, conditioning=conditioning, **projection)
-    weights = SoftReads(keys, 0.7)(torch.from_numpy(X))
+    weights = SoftAssignment(keys, 0.7)(torch.from_numpy(X))
     expected = by_hand(keys, X, 0.7).flatten(1)
     # A row in float16 is off by 2⁻¹², its distances by little more; weights are rounded after.
     assert torch.allclose(weights / LEVELS, expected, atol=0.01)
@@ -67,10 +67,10 @@ def test_temperature_makes_reads_soft_or_hard():
     X = data()
     keys = keys_of(X)
     x = torch.from_numpy(X)
-    hard = SoftReads(keys, 1e-6)(x).view(len(X), 5, -1)
-    assert torch.equal(hard.argmax(dim=2), keys.snap(X).nearest.long())
+    hard = SoftAssignment(keys, 1e-6)(x).view(len(X), 5, -1)
+    assert torch.equal(hard.argmax(dim=2), keys.codes(X).long())
     assert (hard.amax(dim=2) == LEVELS).double().mean() > 0.99
-    soft = SoftReads(keys, 1e6)(x)
+    soft = SoftAssignment(keys, 1e6)(x)
     assert (soft - LEVELS / 12).abs().max() < 1
 
 
@@ -86,7 +86,7 @@ def test_weights_of_a_row_are_the_same_in_any_batch(rows):
 def learned_reads(made={}):  # noqa: B006, a cache
     if not made:
         X = data(300, 70)
-        reads = SoftReads(keys_of(X, conditioning="half-whitened", n_codebooks=9, n_pairs=30))
+        reads = SoftAssignment(keys_of(X, conditioning="half-whitened", n_codebooks=9, n_pairs=30))
         x = torch.from_numpy(X)
         made["all"] = reads, x, in_blocks(reads.weights, in_blocks(reads.rows, x))
     return made["all"]
@@ -102,7 +102,7 @@ def test_float16_rows_are_all_that_weights_depend_on():
 
 def test_far_away_rows_are_read_all_the_same():
     X = data()
-    weights = SoftReads(keys_of(X))(torch.from_numpy(1e30 * X))
+    weights = SoftAssignment(keys_of(X))(torch.from_numpy(1e30 * X))
     assert torch.isfinite(weights).all()
     assert (weights.view(len(X), 5, -1).sum(dim=2) > 0.9 * LEVELS).all()
 
@@ -112,7 +112,7 @@ def test_of_equal_keys_the_first_stands_for_all():
     keys = keys_of(X)
     kept = torch.ones(5, 12, dtype=torch.bool)
     kept[0, 6:] = False  # the first codebook is filled up with copies of its first key
-    weights = SoftReads(keys.subset(kept)[0])(torch.from_numpy(X)).view(len(X), 5, 12)
+    weights = SoftAssignment(keys.subset(kept)[0])(torch.from_numpy(X)).view(len(X), 5, 12)
     assert (weights[:, 0, 6:] == 0).all()
     assert (weights[:, 0, :6].sum(dim=1) > 0.99 * LEVELS).all()
 
@@ -122,15 +122,15 @@ def test_few_rows_leave_reads_finite(n):
     X = data(n)
     with pytest.warns(UserWarning, match="n_pairs"):
         keys = keys_of(X)
-    weights = SoftReads(keys)(torch.from_numpy(data()))
+    weights = SoftAssignment(keys)(torch.from_numpy(data()))
     assert torch.isfinite(weights).all()
     constant = keys_of(np.ones((30, 4), dtype=np.float32), key_dim=2)
-    assert torch.isfinite(SoftReads(constant)(torch.ones(2, 4))).all()
+    assert torch.isfinite(SoftAssignment(constant)(torch.ones(2, 4))).all()
 
 
 def test_pickled_without_what_follows():
     reads, x, _ = learned_reads()
-    bare = pickle.dumps(SoftReads(reads.keys, 0.3))
+    bare = pickle.dumps(SoftAssignment(reads.keys, 0.3))
     assert len(pickle.dumps(reads)) <= len(pickle.dumps(reads.keys)) + 1000
     assert pickle.loads(bare).temperature == 0.3
     assert torch.equal(pickle.loads(pickle.dumps(reads))(x), reads(x))

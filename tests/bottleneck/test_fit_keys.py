@@ -28,7 +28,7 @@ def gaussian(n: int = 1000, m: int = 10, seed: int = 0):
 
 def error(keys, X) -> float:
     """Mean squared distance of heads to their keys, on rows the keys have never seen."""
-    return float(keys.distances(X, keys.snap(X)).mean())
+    return float(keys.distances(X, keys.codes(X)).mean())
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -167,7 +167,7 @@ def test_fewer_rows_than_pairs(method, as_stream):
     ):
         keys = fit_keys([X[:7], X[7:]] if as_stream else X, **SMALL, method=method)
     assert 10 <= keys.n_pairs <= 15
-    assert keys.snap(X).index.shape == (15, 3, 1)
+    assert keys.codes(X, top=1).shape == (15, 3, 1)
 
 
 def test_one_row_is_enough_for_one_pair():
@@ -188,7 +188,7 @@ def test_equal_rows():
         )
     assert keys.report.relative_error == 0.0
     assert keys.report.distinct < 1.0
-    assert not keys.snap(np.ones((5, 4))).index.int().any()
+    assert not keys.codes(np.ones((5, 4)), top=1).int().any()
 
 
 def test_only_the_reference_leaves_equal_keys_behind():

@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from dkvb import fit_keys
+from dkvb.bottleneck import batch as batch_module
 from dkvb.bottleneck import keys as keys_module
-from dkvb.bottleneck.conditioning import Conditioning
+from dkvb.bottleneck.heads import Conditioning
 from dkvb.bottleneck.projection import make_projection
 
 from .examples import BACKENDS, SHAPES, by_brute_force, canonical, gaussian_keys, keys_of
@@ -23,10 +24,10 @@ def backend(request):
     return request.param
 
 
-def snapped(keys, X, backend, **how):
+def codes_of(keys, X, backend, **how):
     """Codes by `backend`: Triton's on the GPU where there is one, else interpreted."""
     on_gpu = backend == "triton" and torch.cuda.is_available()
-    found = keys.to("cuda" if on_gpu else "cpu").snap(X, backend=backend, **how).index
+    found = keys.to("cuda" if on_gpu else "cpu").codes(X, backend=backend, **{"top": 1, **how})
     return found.cpu().int()
 
 
@@ -43,7 +44,7 @@ def decided_again(keys, X, backend, top=1):
 def test_odd_shapes(shape, backend):
     keys, X = gaussian_keys(*shape)
     for top in {1, min(3, keys.n_pairs)}:
-        found = snapped(keys, X, backend, top=top)
+        found = codes_of(keys, X, backend, top=top)
         assert found.shape == (shape[0], shape[2], top)
         assert torch.equal(found, canonical(keys, X, top=top))
 
@@ -67,7 +68,7 @@ def test_ties_go_to_the_lowest_index(d, top, backend, rng):
     second = by_brute_force(heads[:, None], grid[:, ::-1], top)
     assert (36 - second != expected).any()  # there are ties
     keys = keys_of(torch.from_numpy(grid).float())
-    found = snapped(keys, torch.from_numpy(heads).float(), backend, top=top)
+    found = codes_of(keys, torch.from_numpy(heads).float(), backend, top=top)
     assert np.array_equal(found.numpy(), expected)
 
 
@@ -77,7 +78,7 @@ def test_rows_halfway_between_two_keys(scale, backend):
     own = scale * torch.randn(2, 23, 3)
     X = (own[0, :-1] + own[0, 1:]) / 2  # as near to a tie as float32 comes
     keys = keys_of(own)
-    assert torch.equal(snapped(keys, X, backend), canonical(keys, X))
+    assert torch.equal(codes_of(keys, X, backend), canonical(keys, X))
     if backend != "oracle":
         assert decided_again(keys, X, backend) > 0.01
 
@@ -92,7 +93,7 @@ def test_rows_halfway_between_the_projections_of_keys(backend):
     # Four keys around the head of row c in codebook c, each as far as float32 can place it.
     own = torch.stack([(heads[c, c] + step.double()).float() for c in range(40)])
     keys = keys_of(own, projection)
-    assert torch.equal(snapped(keys, X, backend), canonical(keys, X))
+    assert torch.equal(codes_of(keys, X, backend), canonical(keys, X))
 
 
 def test_an_offset_that_dwarfs_the_spread(backend, rng):
@@ -100,7 +101,7 @@ def test_an_offset_that_dwarfs_the_spread(backend, rng):
     keys = fit_keys(
         X, preset="paper", n_codebooks=3, n_pairs=50, key_dim=4, method="lloyd", epochs=2
     )
-    found = snapped(keys, X, backend)
+    found = codes_of(keys, X, backend)
     assert torch.equal(found, canonical(keys, X))
     assert np.array_equal(
         found.numpy(), by_brute_force(keys.heads(X).numpy(), keys.keys.double().numpy())
@@ -112,7 +113,7 @@ def test_an_offset_that_dwarfs_the_spread(backend, rng):
 @pytest.mark.parametrize("scale", [1e30, 1e-30, 1e-38])
 def test_huge_and_tiny_numbers(scale, backend):
     keys, X = gaussian_keys(40, 11, 3, 31, 4, scale)
-    assert torch.equal(snapped(keys, X, backend), canonical(keys, X))
+    assert torch.equal(codes_of(keys, X, backend), canonical(keys, X))
     assert decided_again(keys, X, backend) < 0.05
 
 
@@ -124,12 +125,12 @@ def test_rows_far_beyond_the_keys(backend):
     signs = torch.tensor([[1.0, 1, 1], [-1, 1, 0], [0, -1, 1], [1, 0, 0]])
     for far in (1e4, 1e8, 1e12, 1e20, 1e38):
         X = far * signs
-        assert torch.equal(snapped(keys, X, backend), canonical(keys, X)), far
+        assert torch.equal(codes_of(keys, X, backend), canonical(keys, X)), far
     tiny = keys_of(1e-30 * keys.keys)
     X = 1e20 * signs  # their scores are no float32 numbers
-    assert torch.equal(snapped(tiny, X, backend), canonical(tiny, X))
+    assert torch.equal(codes_of(tiny, X, backend), canonical(tiny, X))
     line, X = keys_of(torch.tensor([[[-1e-30], [1e-30], [2e-30]]])), torch.tensor([[1e20], [-1e20]])
-    assert torch.equal(snapped(line, X, backend), canonical(line, X))
+    assert torch.equal(codes_of(line, X, backend), canonical(line, X))
 
 
 def test_equal_keys_are_one_key(backend):
@@ -138,14 +139,14 @@ def test_equal_keys_are_one_key(backend):
     own[0, 4] = 0.0
     own[0, 17] = -0.0
     keys, X = keys_of(own), torch.randn(30, 3)
-    found = snapped(keys, X, backend)
+    found = codes_of(keys, X, backend)
     assert torch.equal(found, canonical(keys, X))
     assert decided_again(keys, X, backend) < 0.05
     assert keys.first_of_equals.sum(1).tolist() == [11, 10]  # and zero, which two others became
     assert (found[:, 1] < 10).all()
     without_first = torch.ones(2, 30, dtype=torch.bool)
     without_first[:, :10] = False
-    again = snapped(keys, X, backend, active=without_first)
+    again = codes_of(keys, X, backend, active=without_first)
     assert (again[:, 1] == found[:, 1] + 10).all()
 
 
@@ -156,7 +157,7 @@ def test_search_among_active_keys(backend):
     active[1] = False
     active[1, [5, 40]] = True  # two are left
     for top in (1, 4):
-        found = snapped(keys, X, backend, top=top, active=active)
+        found = codes_of(keys, X, backend, top=top, active=active)
         assert torch.equal(found, canonical(keys, X, active, top))
         assert active[torch.arange(3)[:, None], found.long()].all()
     # Where there are fewer than asked for, the farthest of them stands for the missing.
@@ -171,22 +172,22 @@ def test_conditioned_rows(conditioning, backend, rng):
         np.abs(X), n_codebooks=3, n_pairs=20, key_dim=3, epochs=2, conditioning=conditioning
     )
     rows = torch.from_numpy(np.abs(X[:40]))
-    assert torch.equal(snapped(keys, rows, backend), canonical(keys, rows))
+    assert torch.equal(codes_of(keys, rows, backend), canonical(keys, rows))
 
 
 def test_any_batch_and_any_number_of_threads(backend, monkeypatch):
     keys, X = gaussian_keys(103, 17, 4, 61, 5)
     X[50:100] = X[:50].clone()
-    together = snapped(keys, X, backend, top=2)
+    together = codes_of(keys, X, backend, top=2)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    alone = snapped(keys, X, backend, top=2)
+    alone = codes_of(keys, X, backend, top=2)
     torch.set_num_threads(threads)
     assert torch.equal(alone, together)
-    apart = [snapped(keys, part, backend, top=2) for part in X.split([1, 40, 2, 60])]
+    apart = [codes_of(keys, part, backend, top=2) for part in X.split([1, 40, 2, 60])]
     assert torch.equal(torch.cat(apart), together)
-    monkeypatch.setitem(keys_module.CHUNK_ELEMENTS, "cpu", 7 * 60)
-    assert torch.equal(snapped(keys, X, backend, top=2), together)
+    monkeypatch.setitem(batch_module.CHUNK_ELEMENTS, "cpu", 7 * 60)
+    assert torch.equal(codes_of(keys, X, backend, top=2), together)
 
 
 def test_few_heads_are_decided_again(backend):
@@ -202,8 +203,8 @@ def test_every_kind_of_input_gives_the_same_codes(tmp_path):
         X.double(), X.half(), X.numpy(), X.double().numpy(), X.tolist(), X.T.contiguous().T,
         np.asfortranarray(X.numpy()), np.load(tmp_path / "x.npy", mmap_mode="r"),
     ]  # fmt: skip
-    expected = keys.snap(X).index
-    assert all(torch.equal(keys.snap(same).index, expected) for same in inputs)
+    expected = keys.codes(X, top=1)
+    assert all(torch.equal(keys.codes(same, top=1), expected) for same in inputs)
 
 
 @pytest.mark.parametrize(
@@ -221,67 +222,53 @@ def test_every_kind_of_input_gives_the_same_codes(tmp_path):
 def test_bad_rows(X, error, message):
     keys = keys_of(torch.zeros(1, 2, 5))
     with pytest.raises(error, match=message):
-        keys.snap(X)
+        keys.codes(X)
 
 
 def test_bad_settings():
     keys, X = keys_of(torch.randn(2, 3, 5)), torch.zeros(4, 5)
     for top in (0, 4, 1.5, True):
         with pytest.raises(ValueError, match="top: expected"):
-            keys.snap(X, top=top)
+            keys.codes(X, top=top)
     with pytest.raises(ValueError, match="backend: expected one of 'oracle', 'cpu', 'triton'"):
-        keys.snap(X, backend="gpu")
+        keys.codes(X, backend="gpu")
     with pytest.raises(ValueError, match=r"active: expected a boolean tensor of shape \(2, 3\)"):
-        keys.snap(X, active=torch.ones(2, 4, dtype=torch.bool))
+        keys.codes(X, active=torch.ones(2, 4, dtype=torch.bool))
     with pytest.raises(ValueError, match="active: expected a boolean"):
-        keys.snap(X, active=torch.ones(2, 3))
+        keys.codes(X, active=torch.ones(2, 3))
     none_in_second = torch.tensor([[True] * 3, [False] * 3])
     with pytest.raises(ValueError, match="codebook 1 has none"):
-        keys.snap(X, active=none_in_second)
+        keys.codes(X, active=none_in_second)
     with pytest.raises(ValueError, match="kept: expected at least one key a codebook"):
         keys.subset(none_in_second)
 
 
 def test_more_pairs_than_16_bits_can_name():
     own = torch.arange(70_000.0).reshape(1, -1, 1)
-    codes = keys_of(own).snap(torch.tensor([[65_536.2], [3.0], [69_999.0]]))
-    assert codes.index.dtype == torch.int32
-    assert keys_of(own[:, : 1 << 16]).snap(torch.zeros(1, 1)).index.dtype == torch.uint16
-    assert codes.nearest.flatten().tolist() == [65_536, 3, 69_999]
+    codes = keys_of(own).codes(torch.tensor([[65_536.2], [3.0], [69_999.0]]))
+    assert codes.dtype == torch.int32
+    assert keys_of(own[:, : 1 << 16]).codes(torch.zeros(1, 1), top=1).dtype == torch.uint16
+    assert codes.flatten().tolist() == [65_536, 3, 69_999]
 
 
 def test_distances():
     keys, X = gaussian_keys(61, 11, 3, 31, 2)
-    codes = keys.snap(X, top=5)
+    codes = keys.codes(X, top=5)
     every = (keys.heads(X)[:, :, None] - keys.keys.double()).square().sum(3)  # (n, C, K)
-    expected = every.gather(2, codes.index.long())
+    expected = every.gather(2, codes.long())
     torch.testing.assert_close(keys.distances(X, codes), expected)
+    torch.testing.assert_close(keys.distances(X, codes[:, :, 1]), expected[:, :, 1])
     assert (expected.diff(dim=2) >= 0).all()
 
 
-def test_codes_are_cut_like_arrays():
-    keys, X = gaussian_keys(13, 29, 5, 127, 14)
-    codes = keys.snap(X, top=2)
-    assert len(codes) == 13
-    some = torch.tensor([5, 1, 5])
-    for rows in (slice(2, 7), some, some.numpy(), torch.arange(13) % 2 == 0):
-        part = codes[rows]
-        assert torch.equal(part.index, keys.snap(X[rows], top=2).index)
-        assert torch.equal(part.rows, X[rows])
-        assert part.fingerprint == keys.fingerprint
-    from_array = keys.snap(X.numpy())[torch.tensor([3, 4])]
-    assert np.array_equal(from_array.rows, X.numpy()[3:5])
-
-
-def test_a_subset_snaps_as_a_search_among_its_keys():
+def test_a_subset_assigns_as_a_search_among_its_keys():
     keys, X = gaussian_keys(61, 11, 3, 31, 2)
     kept = torch.zeros(3, 31, dtype=torch.bool)
     kept[0, [30, 4]] = kept[1, :17] = kept[2, 9] = True
     smaller, place = keys.subset(kept)
     assert smaller.keys.shape == (3, 17, 2)
-    codes = smaller.snap(X).nearest.long()
-    assert torch.equal(place[torch.arange(3), codes].int(), keys.snap(X, active=kept).nearest.int())
-    assert torch.equal(smaller.nearest(X), smaller.snap(X).nearest)
+    codes = smaller.codes(X).long()
+    assert torch.equal(place[torch.arange(3), codes].int(), keys.codes(X, active=kept).int())
     assert (codes[:, 0] < 2).all()
     assert (codes[:, 2] == 0).all()
 
@@ -330,6 +317,6 @@ def test_codes_on_a_cuda_device():
     moved = keys.to("cuda")
     assert moved.fingerprint == keys.fingerprint
     for rows in (X, X.cuda()):
-        found = moved.snap(rows, top=2).index
+        found = moved.codes(rows, top=2)
         assert found.is_cuda
-        assert torch.equal(found.cpu(), keys.snap(X, top=2).index)
+        assert torch.equal(found.cpu(), keys.codes(X, top=2))

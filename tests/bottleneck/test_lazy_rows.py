@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from dkvb import BottleneckClassifier, fit_keys
+from dkvb.bottleneck import Batch
 from dkvb.bottleneck.lazy_rows import picked
 
 
@@ -51,9 +52,12 @@ def test_the_rows_are_those_of_the_array(array, rows):
 def test_learning_from_codes_reads_no_embedding(array, rule):
     keys = fit_keys(array, preset="paper", n_codebooks=2, n_pairs=8, key_dim=2)
     y, order = np.arange(60) % 3, np.random.default_rng(1).permutation(60)
-    codes = keys.snap(array.view(Unread))
+    model = BottleneckClassifier(keys, rule=rule).set_params(rule__candidate_keys="all")
+    batch = Batch(keys, array.view(Unread))
+    batch.codes  # noqa: B018
     Unread.read = 0
-    model = BottleneckClassifier(keys, rule=rule, search="all").fit(codes[order], y[order])
+    model.fit(batch[order], y[order])
+    found = model.predict(batch[order])
     assert Unread.read == 0
-    assert np.array_equal(model.predict(codes[order]), model.predict(array[order]))
+    assert np.array_equal(found, model.predict(array[order]))
     assert model.n_features_in_ == 6

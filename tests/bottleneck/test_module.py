@@ -60,7 +60,7 @@ def test_autograd_reaches_values_and_decoder_alone(keys, X, y):
 
 def test_the_mean_is_that_of_the_values_fetched(keys, X):
     model = KeyValueBottleneck(keys, 4, value_start="normal")
-    codes = keys.snap(X).nearest.long()
+    codes = keys.codes(X).long()
     expected = model.values[torch.arange(5), codes].mean(dim=1)
     torch.testing.assert_close(model(X), expected)
     torch.testing.assert_close(model.forward_codes(codes), expected)
@@ -99,7 +99,7 @@ def test_estimators_reach_keys_and_projection(gradient, keys, X, y):
     train(model, X, y, lr=10.0)
     assert torch.equal(moved.keys, own)
     assert model.frozen_keys().fingerprint != moved.fingerprint
-    codes = model.frozen_keys().snap(X).nearest.long()
+    codes = model.frozen_keys().codes(X).long()
     torch.testing.assert_close(model.eval()(X), model.forward_codes(codes))
 
 
@@ -111,7 +111,7 @@ def test_usage_counts_each_training_row_once(gradient, keys, X, y):
     cross_entropy(model.train()(X), y).backward()
     assert model.usage.sum(dim=1).tolist() == [60] * 5
     if gradient == "values":
-        codes = keys.snap(X).nearest[:, 2].long()
+        codes = keys.codes(X)[:, 2].long()
         assert torch.equal(model.usage[2], torch.bincount(codes, minlength=16))
 
 
@@ -122,7 +122,7 @@ def test_the_straight_through_gradient_by_hand(keys, X):
     own = keys.keys.clone().requires_grad_()
     heads = keys.heads(X).float()
     values = model.values.detach()
-    codes = keys.snap(X).nearest.long()
+    codes = keys.codes(X).long()
     fetched = []
     for book in range(5):
         squared = (heads[:, book, None] - own[book]).square().sum(2)
@@ -145,7 +145,7 @@ def test_the_sample_is_the_same_forward_and_backward(keys, X):
         torch.testing.assert_close(model.values.grad[..., 0], chosen / 5.0)
         samples.append(chosen)
     assert not torch.equal(samples[0], samples[1])
-    nearest = torch.stack([torch.bincount(c, minlength=16) for c in keys.snap(X).nearest.long().T])
+    nearest = torch.stack([torch.bincount(c, minlength=16) for c in keys.codes(X).long().T])
     assert not torch.equal(samples[0], nearest)
     twin = KeyValueBottleneck(keys, 4, gradient="gumbel", temperature=5.0)
     twin(X)
@@ -195,7 +195,7 @@ def test_pruning_keeps_predictions_where_training_was(decoder, keys, X, y):
     torch.testing.assert_close(pruned(X[:9]), whole, rtol=0, atol=0)
     assert torch.equal(pruned.usage.sum(dim=1), usage.sum(dim=1))
     # Elsewhere it searches among the keys that training selected.
-    codes = keys.snap(X, active=usage > 0).nearest.long()
+    codes = keys.codes(X, active=usage > 0).long()
     torch.testing.assert_close(pruned(X), model.forward_codes(codes))
     # The model it came from is unchanged, and stays so.
     train(pruned.train(), X, y)
@@ -215,7 +215,7 @@ def test_maps_pooled_before_or_after(keys):
     torch.testing.assert_close(before(maps), before(maps.mean(dim=(1, 2))))
     for decoder in ("mean", "linear"):
         after = KeyValueBottleneck(keys, 4, value_start="normal", decoder=decoder, pool="after")
-        codes = keys.snap(maps.reshape(36, 8)).nearest.long()  # (36, C)
+        codes = keys.codes(maps.reshape(36, 8)).long()  # (36, C)
         fetched = after.values[torch.arange(5), codes].view(6, 6, 5, 4).mean(dim=1)
         torch.testing.assert_close(after(maps), after.decoder(fetched))
         assert after.usage.sum(dim=1).tolist() == [36] * 5

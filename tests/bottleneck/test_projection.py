@@ -44,7 +44,7 @@ def test_exact_heads_are_near_and_know_no_company(kind, width):
     )
     rows = 100 * torch.randn(17, width, dtype=torch.float64)
     heads = projection(rows)
-    bound = projection.rounding(rows, torch.zeros(17, dtype=torch.float64))
+    bound = projection.with_error(rows, torch.zeros(17, dtype=torch.float64))[1]
     assert bound.shape == (17, 3)
     assert (bound < 1e-8).all()
     for book in range(3):
@@ -56,7 +56,7 @@ def test_exact_heads_are_near_and_know_no_company(kind, width):
         part = projection(rows, slice(book, book + 1))
         torch.testing.assert_close(part, heads[:, book : book + 1])
     moved = rows + 0.01 / width**0.5 * torch.randn(17, width).sign()  # 0.01 away, in norm
-    slack = projection.rounding(rows, torch.full((17,), 0.0101, dtype=torch.float64))
+    slack = projection.with_error(rows, torch.full((17,), 0.0101, dtype=torch.float64))[1]
     assert ((projection(moved) - heads).norm(dim=2) <= slack).all()
 
 

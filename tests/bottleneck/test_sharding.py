@@ -27,7 +27,7 @@ def test_codes_are_the_same(keys, books, rng):
     X = rng.normal(size=(100, 12)).astype(np.float32)
     X[:10] = np.round(X[:10])  # some ties
     part = some_codebooks(keys, books)
-    assert torch.equal(part.snap(X, top=3).index, keys.snap(X, top=3).index[:, books])
+    assert torch.equal(part.codes(X, top=3), keys.codes(X, top=3)[:, books])
     torch.testing.assert_close(part.heads(X), keys.heads(X)[:, books], rtol=1e-12, atol=1e-12)
     assert part.n_codebooks == len(range(6)[books])
     assert part.spread.shape == (part.n_codebooks,)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dkvb.bottleneck import fit_keys
-from dkvb.estimators.registry import classifier_class
+from dkvb.estimators.registry import classifier_class, make_classifier
 
 BOOKS = {"n_codebooks": 16, "key_dim": 3}
 NEURONS = {"n_neurons": 64, "k": 5, "switch_after": 500}
@@ -56,12 +56,19 @@ ORDER_FREE = [
 
 
 def small(name: str, **overrides: Any) -> Any:
-    return class_of(name)(**{**SMALL[name], **overrides})
+    return make_classifier(name.partition("-")[0], {**SMALL[name], **overrides})
+
+
+def bottleneck(keys: Any = None, rule: str = "counts", **params: Any) -> Any:
+    """A bottleneck whose rule's parameters are told by name."""
+    return make_classifier("bottleneck", {"keys": keys, "rule": rule, **params})
 
 
 def small_with_keys(name: str) -> Any:
     """The same, with keys that do not depend on the first rows where there are keys at all."""
-    return small(name, keys=_keys()) if name.startswith("bottleneck") else small(name)
+    if not name.startswith("bottleneck"):
+        return small(name)
+    return bottleneck(_keys(), **{k: v for k, v in SMALL[name].items() if k not in BOOKS})
 
 
 @cache

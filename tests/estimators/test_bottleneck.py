@@ -19,12 +19,14 @@ from sklearn.preprocessing import FunctionTransformer
 
 from dkvb import BottleneckClassifier, fit_keys
 from dkvb.benchmark.metrics import expected_calibration_error
-from dkvb.rules.base import RULES
+from dkvb.bottleneck.fit_keys import PRESETS
+from dkvb.rules import rule_names
 
-from .settings import blobs
+from .settings import blobs, bottleneck
 
-every_rule = pytest.mark.parametrize("rule", RULES)
+every_rule = pytest.mark.parametrize("rule", rule_names())
 WIDTH = 12
+SIZES = {"n_codebooks": 4, "n_pairs": 8, "key_dim": 2}
 
 
 def overlapping(n, n_classes=4, seed=0):
@@ -44,30 +46,22 @@ def keys():
 
 def model(rule="counts", **settings):
     usual = {"learning_rate": 30.0, "epochs": 5} if rule == "sgd" else {}
-    return BottleneckClassifier(keys(), rule=rule, **usual, **settings)
+    return bottleneck(keys(), rule, **usual, **settings)
 
 
 # ------------------------------------------------------------------------------------- settings
 def test_the_rules_own_sizes_unless_told_otherwise():
     X, y = blobs(4, a_class=60, width=20)
     for rule, kind, width in (("sgd", "centre", 20), ("counts", "whitened", 20)):
-        made = BottleneckClassifier(rule=rule, n_codebooks=4, n_pairs=8, key_dim=2).fit(X, y).keys_
+        made = BottleneckClassifier(SIZES, rule).fit(X, y).keys_
         assert made.settings["conditioning"] == kind
         assert made.conditioning.output_width == width
-    own = BottleneckClassifier(
-        rule="counts",
-        n_codebooks=4,
-        n_pairs=8,
-        key_dim=2,
-        key_method="lloyd",
-        key_epochs=3,
-        conditioning="half-whitened",
-        n_components=5,
-    )
+    method = {"method": "lloyd", "epochs": 3, "conditioning": "half-whitened", "n_components": 5}
+    own = BottleneckClassifier({**SIZES, **method})
     made = own.fit(X, y).keys_
     assert made.conditioning.output_width == 5
     assert (made.settings["method"], made.settings["epochs"]) == ("lloyd", 3)
-    assert RULES["counts"].KEY_SETTINGS["n_components"] == 128
+    assert PRESETS["counts"]["n_components"] == 128
 
 
 def test_the_width_of_keys_is_checked_before_anything_changes():
@@ -99,7 +93,7 @@ def test_another_rule_or_other_keys_need_a_new_model(rule):
 
 
 def test_only_sgd_learns_in_epochs():
-    assert [model(rule).learns_in_epochs for rule in RULES] == [True, False, False]
+    assert [model(rule).learns_in_epochs for rule in rule_names()] == [True, False, False]
 
 
 # --------------------------------------------------------------------------------- probabilities
@@ -125,35 +119,36 @@ def test_temperature_follows_what_was_learned_and_the_settings():
     assert np.array_equal(clf.predict_proba(queries), first)
     clf.partial_fit(X[1000:], y[1000:])
     assert np.array_equal(clf.predict_proba(queries), model().fit(X, y).predict_proba(queries))
-    smoother = clf.set_params(smoothing=5.0).predict_proba(queries)
-    expected = model(smoothing=5.0).fit(X, y).predict_proba(queries)
+    clf.rule_.set_params(pseudocount=5.0)
+    smoother = clf.predict_proba(queries)
+    expected = model(pseudocount=5.0).fit(X, y).predict_proba(queries)
     assert np.array_equal(smoother, expected)
 
 
 @pytest.mark.parametrize("pooling", ["posterior", "votes"])
-@pytest.mark.parametrize("prior", ["uniform", "empirical"])
-def test_left_out_rows_are_scored_as_if_never_learned(pooling, prior):
+@pytest.mark.parametrize("class_weight", ["balanced", None])
+def test_left_out_rows_are_scored_as_if_never_learned(pooling, class_weight):
     from dkvb.rules.counts import posterior
 
     X, y = overlapping(300, n_classes=3)
-    clf = model(pooling=pooling, prior=prior).fit(X, y)
-    rule = clf._memory.rule
-    how = {"smoothing": clf.smoothing, "prior": prior, "pooling": pooling}
-    scores, columns, _ = posterior.leave_one_out(rule.state, most=10, **how)
-    codes = clf.prepare(X).nearest.int()
-    kept = [i for i in range(300) if any((codes[i] == row).all() for row in rule.state.kept_codes)]
+    clf = model(pooling=pooling, class_weight=class_weight).fit(X, y)
+    rule = clf.rule_
+    how = {"pseudocount": 0.025, "class_weight": class_weight, "pooling": pooling}
+    scores, columns, _ = posterior.leave_one_out(rule.state_, most=10, **how)
+    codes = clf.batch(X).codes.int()
+    kept = [i for i in range(300) if any((codes[i] == row).all() for row in rule.state_.kept_codes)]
     assert 3 < len(kept) < 60
     expected = []
     for i in kept:
         without = pickle.loads(pickle.dumps(clf)).forget_samples(X[i : i + 1], y[i : i + 1])
-        expected.append(without._memory.rule.scores(X[i : i + 1])[0])
-    # Classes stand on a footing that the row left out has a small part in.
-    tolerance = 0.05 if (prior, pooling) == ("uniform", "posterior") else 1e-9
+        expected.append(without.rule_.scores(without.batch(X[i : i + 1]))[0])
+    # The row left out has a small part in the normalisation of scores.
+    tolerance = 0.05 if (class_weight, pooling) == ("balanced", "posterior") else 1e-9
     for score, column in zip(scores, columns, strict=True):
         # Equal up to a constant: the prior's sum is one row smaller.
         distance = [(score - other - (score - other)[0]).abs().max() for other in expected]
         assert min(distance) < tolerance
-        assert clf._memory.labels.columns(y)[kept[int(np.argmin(distance))]] == column
+        assert clf._state.labels.indices(y)[kept[int(np.argmin(distance))]] == column
 
 
 # ----------------------------------------------------------------------------- novelty and drift
@@ -165,7 +160,7 @@ def test_novelty_is_a_quantile_of_rows_like_those_of_the_keys():
     for q in (0.1, 0.5, 0.9):
         assert np.quantile(found, q) == pytest.approx(q, abs=0.08)
     assert clf.novelty(unlike).min() == 1.0
-    assert np.array_equal(clf.novelty(clf.prepare(like[:20])), found[:20])
+    assert np.array_equal(clf.novelty(clf.batch(like[:20])), found[:20])
     assert np.array_equal(clf.novelty(like[3:4]), found[3:4])
     with pytest.raises(NotFittedError, match="no keys yet"):
         BottleneckClassifier().novelty(like)
@@ -209,24 +204,24 @@ def test_inputs_beyond_the_threshold_are_unknown(rule, naming, unknown):
     clf = model(rule).fit(X, naming[y])
     queries = np.concatenate([overlapping(100, seed=3)[0], X[:5] + 30])
     plain, far = clf.predict(queries), clf.novelty(queries) > 0.9
-    found = clf.set_params(reject=0.9).predict(queries)
+    found = clf.set_params(novelty_threshold=0.9).predict(queries)
     assert 5 <= far.sum() < 60
     assert (found[far] == unknown).all()
     assert (found[~far] == plain[~far]).all()
-    assert (clf.predict(clf.prepare(queries)) == found).all()
-    assert (clf.set_params(reject=1.0).predict(queries) == plain).all()
+    assert (clf.predict(clf.batch(queries)) == found).all()
+    assert (clf.set_params(novelty_threshold=1.0).predict(queries) == plain).all()
 
 
 def test_labels_without_a_place_for_unknown():
     X, y = overlapping(50)
     for labels, says in ((y > 1, "got booleans"), (y - 1, "no class -1")):
-        clf = model(reject=0.5)
+        clf = model(novelty_threshold=0.5)
         before = dict(vars(clf))
-        with pytest.raises(ValueError, match=f"reject: .*{says}"):
+        with pytest.raises(ValueError, match=f"novelty_threshold: .*{says}"):
             clf.fit(X, labels)
         assert vars(clf) == before
-        with pytest.raises(ValueError, match=f"reject: .*{says}"):
-            model().fit(X, labels).set_params(reject=0.5).predict(X)
+        with pytest.raises(ValueError, match=f"novelty_threshold: .*{says}"):
+            model().fit(X, labels).set_params(novelty_threshold=0.5).predict(X)
 
 
 # ------------------------------------------------------------------------------------ explaining
@@ -234,7 +229,9 @@ def test_labels_without_a_place_for_unknown():
 @pytest.mark.parametrize("pooling", ["posterior", "votes"])
 def test_contributions_add_up_to_scores(rule, pooling):
     X, y = overlapping(400)
-    clf = model(rule, pooling=pooling).fit(X, np.array(["ant", "bee", "cat", "dog"])[y])
+    clf = model(rule, **({"pooling": pooling} if rule == "counts" else {})).fit(
+        X, np.array(["ant", "bee", "cat", "dog"])[y]
+    )
     told = clf.explain(X[7])
     assert told.label == clf.predict(X[7:8])[0]
     assert told.classes.tolist() == ["ant", "bee", "cat", "dog"]
@@ -264,7 +261,7 @@ def test_examples_are_counts_by_hand():
     X, y = overlapping(400)
     clf = model().fit(X, y)
     told = clf.explain(X[3])
-    codes = clf.prepare(X).nearest.long()
+    codes = clf.batch(X).codes.long()
     same = (codes == codes[3]).numpy()  # (n, C)
     expected = np.stack([same[y == label].sum(axis=0) for label in range(4)], axis=1)
     assert np.array_equal(told.examples, expected)
@@ -276,26 +273,28 @@ def test_examples_are_counts_by_hand():
 
 
 # ------------------------------------------------------------------------------ search and state
-def test_counts_can_search_selected_keys_only():
+def test_counts_can_search_used_keys_only():
     X, y = overlapping(30)
     queries = overlapping(200, seed=1)[0]
-    clf = model(search="selected").fit(X, y)
+    clf = model(candidate_keys="used").fit(X, y)
     seen = clf.usage_ > 0
     assert not seen.all()
-    codes = keys().snap(queries, active=torch.from_numpy(seen)).nearest
-    assert torch.equal(clf._memory.rule.codes(queries), codes.long())
-    assert torch.equal(clf._memory.rule.codes(clf.prepare(queries)), codes.long())
+    codes = keys().codes(queries, active=torch.from_numpy(seen))
+    batch = clf.batch(queries)
+    assert torch.equal(clf.rule_.codes(batch), codes.long())
+    assert torch.equal(batch.codes, keys().codes(queries))
+    assert torch.equal(clf.rule_.codes(batch), codes.long())  # those that are known help
 
 
 def test_fitting_anew_from_codes():
     X, y = overlapping(200)
-    clf = BottleneckClassifier(rule="counts", n_codebooks=4, n_pairs=8, key_dim=2).fit(X, y)
+    clf = BottleneckClassifier(SIZES).fit(X, y)
     scores = clf.decision_function(X)
-    assert np.array_equal(clf.fit(clf.prepare(X), y).decision_function(X), scores)
+    assert np.array_equal(clf.fit(clf.batch(X), y).decision_function(X), scores)
     grown = model().fit(X, y).grow_keys(X + 30)
     assert grown.keys_ is not keys()
     expected = model().fit(X, y).decision_function(X)
-    assert np.array_equal(grown.fit(grown.prepare(X), y).decision_function(X), expected)
+    assert np.array_equal(grown.fit(grown.batch(X), y).decision_function(X), expected)
 
 
 def test_usage_counts_selections():
@@ -317,11 +316,11 @@ def test_clones_and_deep_copies_share_keys(rule):
 
 def test_grid_search_in_other_processes_and_pipelines():
     X, y = overlapping(300)
-    search = GridSearchCV(model(), {"smoothing": [0.1, 1.0], "prior": ["uniform"]}, cv=2, n_jobs=2)
+    search = GridSearchCV(model(), {"rule__pseudocount": [0.1, 1.0]}, cv=2, n_jobs=2)
     search.fit(X, y)
     assert search.best_score_ > 0.5
     assert search.best_estimator_.keys_.fingerprint == keys().fingerprint
-    alone = cross_val_score(model(smoothing=search.best_params_["smoothing"]), X, y, cv=2)
+    alone = cross_val_score(model(pseudocount=search.best_params_["rule__pseudocount"]), X, y, cv=2)
     assert alone.mean() == pytest.approx(search.best_score_)
     pipeline = make_pipeline(FunctionTransformer(np.float32), model()).fit(X, y)
     assert (pipeline.predict(X) == model().fit(X, y).predict(X)).all()
@@ -330,14 +329,15 @@ def test_grid_search_in_other_processes_and_pipelines():
 @every_rule
 def test_methods_that_change_the_model_return_it(rule):
     X, y = overlapping(100)
-    clf = model(rule, ledger=True)
+    stored = {"store_samples": True} if rule == "least_squares" else {}
+    clf = model(rule, **stored)
     assert clf.fit(X, y) is clf
     assert clf.partial_fit(X, y) is clf
     if rule != "sgd":
         assert clf.forget_samples(X[:5], y[:5]) is clf
         assert clf.relabel(X[5:9], y[5:9], y[6:10]) is clf
         assert clf.forget(3) is clf
-        assert clf.merge(model(rule, ledger=True).fit(X, y)) is clf
+        assert clf.merge(model(rule, **stored).fit(X, y)) is clf
 
 
 @pytest.mark.parametrize("page", ["classifier.md", "privacy.md"])

@@ -71,7 +71,7 @@ def check_answers(clf):
     assert shares.shape == (len(QUERIES), len(clf.classes_))
     np.testing.assert_allclose(shares.sum(axis=1), 1.0)
     assert np.isfinite(clf.novelty(QUERIES)).all()
-    assert clf.predict(clf.prepare(QUERIES)).tolist() == answers.tolist()
+    assert clf.predict(clf.batch(QUERIES)).tolist() == answers.tolist()
     assert clf.explain(QUERIES[0]) is not None
     assert len(clf.predict(QUERIES[:1])) == 1
 

@@ -29,15 +29,15 @@ def test_each_kind_in_each_container(kind, as_given):
     assert index.kind == kind
     assert index.classes_.tolist() == sorted(set(labels))
     assert index.classes_.dtype.kind == {"number": "i", "string": "U", "boolean": "b"}[kind]
-    assert index.classes_[np.argsort(index.order)][index.columns(labels)].tolist() == labels
+    assert index.classes_[np.argsort(index.order)][index.indices(labels)].tolist() == labels
 
 
-def test_columns_follow_appearance_and_never_move():
+def test_indices_follow_appearance_and_never_move():
     index = index_of(["m", "z"])
-    before = index.columns(["m", "z"])
+    before = index.indices(["m", "z"])
     index.add(["a", "z", "longer than before"])
-    assert index.columns(["m", "z"]).tolist() == before.tolist() == [0, 1]
-    assert index.columns(["a", "longer than before"]).tolist() == [2, 3]
+    assert index.indices(["m", "z"]).tolist() == before.tolist() == [0, 1]
+    assert index.indices(["a", "longer than before"]).tolist() == [2, 3]
     assert index.classes_.tolist() == ["a", "longer than before", "m", "z"]
 
 
@@ -51,7 +51,7 @@ def test_classes_keep_the_labels_dtype():
 def test_whole_floats_are_the_integers_they_equal():
     index = index_of([1, 2], [2.0])
     assert len(index) == 2
-    assert index.columns([2.0, 1.0]).tolist() == index.columns([2, 1]).tolist()
+    assert index.indices([2.0, 1.0]).tolist() == index.indices([2, 1]).tolist()
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_whole_floats_are_the_integers_they_equal():
 )
 def test_what_is_no_label_changes_nothing(labels, error, says):
     index = index_of([5, 6])
-    for attempt in (index.add, index.columns):
+    for attempt in (index.add, index.indices):
         with pytest.raises(error, match=says):
             attempt(labels)
     assert index.to_list() == [5, 6]
@@ -92,19 +92,19 @@ def test_one_kind_a_model(first, second):
 
 def test_unknown_labels_are_named():
     with pytest.raises(ValueError, match="'cat', 'dog'"):
-        index_of(["ant"]).columns(["dog", "ant", "cat"])
+        index_of(["ant"]).indices(["dog", "ant", "cat"])
 
 
 def test_empty_lists_are_no_labels():
     index = index_of(["a"], [])
     assert len(index) == 1
-    assert index.columns([]).tolist() == []
+    assert index.indices([]).tolist() == []
 
 
 def test_remove_closes_the_gap():
     index = index_of(["c", "a", "b"])
     assert index.remove("a") == 1
-    assert index.columns(["c", "b"]).tolist() == [0, 1]
+    assert index.indices(["c", "b"]).tolist() == [0, 1]
     assert "a" not in index
     assert "b" in index
     with pytest.raises(ValueError, match="'a'"):
@@ -135,4 +135,4 @@ def test_list_round_trip(labels):
     assert again.to_list() == index.to_list()
     assert again.kind == index.kind
     assert again.classes_.tolist() == sorted(set(labels))
-    assert again.columns(labels).tolist() == index.columns(labels).tolist()
+    assert again.indices(labels).tolist() == index.indices(labels).tolist()

@@ -8,9 +8,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dkvb import BottleneckClassifier, fit_keys
+from dkvb import fit_keys
+from dkvb.bottleneck import Batch
 from dkvb.bottleneck.assignment import LEVELS
-from dkvb.rules.base import RULES
+from dkvb.rules import LeastSquares
 
 from .settings import blobs
 
@@ -26,24 +27,27 @@ KEYS = fit_keys(
 )
 
 
-def rule_with(rows=(), columns=None, *, ledger=False, n_columns=4, temperature=0.8, keys=KEYS):
-    """A rule that has learned some rows of X, with columns of Y unless given."""
-    classifier = BottleneckClassifier(
-        rule="least_squares", ledger=ledger, temperature=temperature, prior="uniform"
-    )
-    rule = RULES["least_squares"](classifier)
-    rule.classifier = classifier  # which a rule itself does not keep alive
-    rule.start(keys)
-    rule.grow(n_columns)
-    if len(rows):
-        learn(rule, rows, columns)
-    return rule
+def rule_with(
+    rows=(), class_index=None, *, stored=False, n_classes=4, read_temperature=0.8, keys=KEYS
+):
+    """A rule that has learned some rows of X, with classes of Y unless given."""
+    rule = LeastSquares(read_temperature=read_temperature, store_samples=stored).start(keys)
+    return learn(rule, rows, class_index, n_classes)
 
 
-def learn(rule, rows, columns=None, sign=1):
-    columns = torch.as_tensor(Y[rows] if columns is None else columns)
-    change = rule.learn if sign > 0 else rule.unlearn
-    return change(X[rows], columns)
+def learn(rule, rows, class_index=None, n_classes=4):
+    class_index = torch.as_tensor(Y[rows] if class_index is None else class_index)
+    if not len(rows):
+        rows, class_index = np.arange(0), torch.zeros(0, dtype=torch.int64)
+    return rule.learn(Batch(rule.keys_, X[rows]), class_index, n_classes)
+
+
+def unlearn(rule, rows):
+    return rule.unlearn(Batch(rule.keys_, X[rows]), torch.as_tensor(Y[rows]))
+
+
+def scores(rule, rows=X):
+    return rule.scores(Batch(rule.keys_, rows))
 
 
 def same_bits(first, second):
@@ -53,82 +57,86 @@ def same_bits(first, second):
     )
 
 
+def same_state(rule):
+    """A function that says whether the state of a rule is still the same object."""
+    before = rule.state_
+    return lambda: rule.state_ is before
+
+
 orders = st.permutations(range(len(X))).map(np.array)
 
 
-@pytest.mark.parametrize("ledger", [False, True])
+@pytest.mark.parametrize("stored", [False, True])
 @settings(max_examples=20)
 @given(order=orders, cuts=st.sets(st.integers(1, len(X) - 1), max_size=5))
-def test_any_order_and_batching_give_the_same_bits(ledger, order, cuts):
-    rule = rule_with(ledger=ledger)
+def test_any_order_and_batching_give_the_same_bits(stored, order, cuts):
+    rule = rule_with(stored=stored)
     for rows in np.split(order, sorted(cuts)):
-        learn(rule, rows)
-    whole = rule_with(np.arange(len(X)), ledger=ledger)
+        rule = learn(rule, rows)
+    whole = rule_with(np.arange(len(X)), stored=stored)
     assert same_bits(rule, whole)
-    assert torch.equal(rule.scores(X), whole.scores(X))
+    assert torch.equal(scores(rule), scores(whole))
 
 
-@pytest.mark.parametrize("ledger", [False, True])
+@pytest.mark.parametrize("stored", [False, True])
 @settings(max_examples=20)
 @given(order=orders, cut=st.integers(0, len(X)))
-def test_any_split_merges_to_the_same_bits(ledger, order, cut):
-    first, second = (rule_with(rows, ledger=ledger) for rows in (order[:cut], order[cut:]))
-    first.merge(second, torch.arange(4))
-    assert same_bits(first, rule_with(np.arange(len(X)), ledger=ledger))
+def test_any_split_merges_to_the_same_bits(stored, order, cut):
+    first, second = (rule_with(rows, stored=stored) for rows in (order[:cut], order[cut:]))
+    first = first.merge(second, torch.arange(4), 4)
+    assert same_bits(first, rule_with(np.arange(len(X)), stored=stored))
 
 
-@pytest.mark.parametrize("ledger", [False, True])
+@pytest.mark.parametrize("stored", [False, True])
 @settings(max_examples=20)
 @given(order=orders, cut=st.integers(1, len(X) - 1), size=st.integers(1, 40))
-def test_what_was_learned_and_unlearned_was_never_seen(ledger, order, cut, size):
-    rule = rule_with(order, ledger=ledger)
+def test_what_was_learned_and_unlearned_was_never_seen(stored, order, cut, size):
+    rule = rule_with(order, stored=stored)
     for start in range(cut, len(order), size):
-        assert learn(rule, order[start : start + size], sign=-1) > 0
-    never = rule_with(order[:cut], ledger=ledger)
+        rule, changed = unlearn(rule, order[start : start + size])
+        assert changed > 0
+    never = rule_with(order[:cut], stored=stored)
     assert same_bits(rule, never)
-    assert torch.equal(rule.scores(X), never.scores(X))
+    assert torch.equal(scores(rule), scores(never))
 
 
 @settings(max_examples=10)
 @given(order=orders, label=st.integers(0, 3))
-def test_a_class_dropped_by_the_ledger_was_never_seen(order, label):
-    rule = rule_with(order, ledger=True)
+def test_a_class_dropped_by_its_samples_was_never_seen(order, label):
+    rule = rule_with(order, stored=True)
     target = torch.arange(4) - (torch.arange(4) > label).long()
     target[label] = -1
-    rule.move_columns(target)
+    rule = rule.map_classes(target)
     others = order[Y[order] != label]
-    assert same_bits(rule, rule_with(others, target[Y[others]], ledger=True, n_columns=3))
+    assert same_bits(rule, rule_with(others, target[Y[others]], stored=True, n_classes=3))
 
 
 def test_a_class_cannot_be_dropped_without_its_rows():
     everything = np.arange(len(X))
     rule = rule_with(everything)
     target = torch.tensor([0, -1, 1, 2])
-    before = rule.state
-    with pytest.raises(ValueError, match=r"forget_samples\(X, y\).*ledger=True"):
-        rule.move_columns(target)
-    assert rule.state is before
-    learn(rule, np.flatnonzero(Y == 1), sign=-1)
-    rule.move_columns(target)  # nothing of it is left
+    with pytest.raises(ValueError, match=r"forget_samples\(X, y\).*store_samples=True"):
+        rule.map_classes(target)
+    rule, _ = unlearn(rule, np.flatnonzero(Y == 1))
+    rule = rule.map_classes(target)  # nothing of it is left
     others = np.flatnonzero(Y != 1)
-    assert same_bits(rule, rule_with(others, target[Y[others]], n_columns=3))
+    assert same_bits(rule, rule_with(others, target[Y[others]], n_classes=3))
 
 
-@pytest.mark.parametrize("ledger", [False, True])
-def test_classes_that_are_joined_or_renamed(ledger):
+@pytest.mark.parametrize("stored", [False, True])
+def test_classes_that_are_joined_or_renamed(stored):
     everything = np.arange(len(X))
-    rule = rule_with(everything, ledger=ledger)
+    rule = rule_with(everything, stored=stored)
     target = torch.tensor([1, 0, 1, 2])
-    rule.move_columns(target)
-    assert same_bits(rule, rule_with(everything, target[Y], ledger=ledger, n_columns=3))
+    rule = rule.map_classes(target)
+    assert same_bits(rule, rule_with(everything, target[Y], stored=stored, n_classes=3))
 
 
-def test_merged_columns_may_stand_elsewhere():
+def test_merged_classes_may_stand_elsewhere():
     late, early = np.flatnonzero(Y >= 2), np.flatnonzero(Y < 2)
-    first = rule_with(early, Y[early], n_columns=2)
-    second = rule_with(late, Y[late] - 2, n_columns=2)
-    first.grow(4)
-    first.merge(second, torch.tensor([2, 3]))
+    first = rule_with(early, Y[early], n_classes=2)
+    second = rule_with(late, Y[late] - 2, n_classes=2)
+    first = first.merge(second, torch.tensor([2, 3]), 4)
     assert same_bits(first, rule_with(np.arange(len(X))))
 
 
@@ -140,63 +148,63 @@ NEVER = {
 
 
 @pytest.mark.parametrize("what", NEVER)
-def test_the_ledger_knows_what_was_never_learned(what):
-    rule = rule_with(np.arange(len(X)), ledger=True)
-    before = rule.state
-    rows, columns = NEVER[what]()
+def test_samples_know_what_was_never_learned(what):
+    rule = rule_with(np.arange(len(X)), stored=True)
+    before = same_state(rule)
+    rows, class_index = NEVER[what]()
     with pytest.raises(ValueError, match=r"rows that were learned.*nothing was changed"):
-        rule.unlearn(rows, torch.as_tensor(np.array(columns)))
-    assert rule.state is before
+        rule.unlearn(Batch(KEYS, rows), torch.as_tensor(np.array(class_index)))
+    assert before()
 
 
 def test_sums_know_some_of_it():
     rule = rule_with(np.arange(10))
-    before = rule.state
+    before = same_state(rule)
     for rows in ([3] * 11, [3, 50, 51]):
         with pytest.raises(ValueError, match="rows that were learned"):
-            learn(rule, rows, sign=-1)
-        assert rule.state is before
+            unlearn(rule, rows)
+        assert before()
 
 
 def test_sums_that_could_not_be_exact_are_refused(monkeypatch):
     rule = rule_with(np.arange(50))
     other = rule_with(np.arange(50))
-    before = rule.state
-    largest = max(float(m.diagonal().max()) for m in (before.sums.learned, before.sums.held))
+    before, sums = same_state(rule), rule.state_.sums
+    largest = max(float(m.diagonal().max()) for m in (sums.learned, sums.held))
     monkeypatch.setattr("dkvb.rules.least_squares.ridge.EXACT", 1.5 * largest)
     learn(rule_with(), np.arange(50))
-    for change in (lambda: learn(rule, np.arange(50)), lambda: rule.merge(other, torch.arange(4))):
+    merge = lambda: rule.merge(other, torch.arange(4), 4)  # noqa: E731
+    for change in (lambda: learn(rule, np.arange(50)), merge):
         with pytest.raises(ValueError, match="2\\*\\*53"):
             change()
-        assert rule.state is before
+        assert before()
 
 
 def test_merge_refuses_what_it_cannot_add():
-    rule = rule_with(np.arange(50), ledger=True)
-    before = rule.state
-    with pytest.raises(ValueError, match="ledger"):
-        rule.merge(rule_with(np.arange(50)), torch.arange(4))
-    with pytest.raises(ValueError, match=r"temperature 0\.8"):
-        rule.merge(rule_with(np.arange(50), ledger=True, temperature=0.5), torch.arange(4))
-    assert rule.state is before
-    bare = rule_with(np.arange(50, 100))
-    bare.merge(rule, torch.arange(4))
+    rule = rule_with(np.arange(50), stored=True)
+    before = same_state(rule)
+    with pytest.raises(ValueError, match="store_samples"):
+        rule.merge(rule_with(np.arange(50)), torch.arange(4), 4)
+    with pytest.raises(ValueError, match=r"read_temperature 0\.8"):
+        rule.merge(rule_with(np.arange(50), stored=True, read_temperature=0.5), torch.arange(4), 4)
+    assert before()
+    bare = rule_with(np.arange(50, 100)).merge(rule, torch.arange(4), 4)
     assert same_bits(bare, rule_with(np.arange(len(X))))
 
 
 def test_scores_solve_the_ridge_problem():
-    rule = rule_with(np.arange(len(X)), n_columns=5)
-    phi = rule.reads(torch.from_numpy(X)).numpy() / LEVELS
+    rule = rule_with(np.arange(len(X)), n_classes=5)
+    phi = rule.assignment_(torch.from_numpy(X)).numpy() / LEVELS
     gram = phi.T @ phi
-    system = gram + rule.ridge * np.trace(gram) / len(gram) * np.eye(len(gram))
+    system = gram + rule.solution().lam * np.trace(gram) / len(gram) * np.eye(len(gram))
     expected = phi @ np.linalg.solve(system, phi.T @ np.eye(4)[Y])
-    scores = rule.scores(X).numpy()
-    assert np.allclose(scores[:, :4], expected)
-    assert (scores[:, 4] == -np.inf).all()  # declared, never seen
-    assert (scores.argmax(axis=1) == Y).mean() > 0.95
-    evidence = rule.evidence(X[:7])
-    assert np.allclose(evidence.contributions.sum(dim=1)[:, :4], scores[:7, :4])
-    assert torch.equal(evidence.codes, KEYS.snap(X[:7]).nearest.long())
+    found = scores(rule).numpy()
+    assert np.allclose(found[:, :4], expected)
+    assert (found[:, 4] == -np.inf).all()  # declared, never seen
+    assert (found.argmax(axis=1) == Y).mean() > 0.95
+    evidence = rule.evidence(Batch(KEYS, X[:7]))
+    assert np.allclose(evidence.contributions.sum(dim=1)[:, :4], found[:7, :4])
+    assert torch.equal(evidence.codes, KEYS.codes(X[:7]).long())
 
 
 def test_probabilities_are_no_surer_than_right(rng):
@@ -208,9 +216,9 @@ def test_probabilities_are_no_surer_than_right(rng):
     keys = fit_keys(
         rows[:1000], preset="paper", n_codebooks=20, n_pairs=16, key_dim=6, method="lloyd"
     )
-    rule = rule_with(keys=keys)
-    rule.learn(rows[:4000], columns[:4000])
-    share, found = (rule.scores(rows[4000:]) / rule.temperature()).softmax(dim=1).max(dim=1)
+    rule = rule_with(keys=keys).learn(Batch(keys, rows[:4000]), columns[:4000], 4)
+    logits = scores(rule, rows[4000:]) / rule.softmax_temperature()
+    share, found = logits.softmax(dim=1).max(dim=1)
     accuracy = (found == columns[4000:]).double().mean()
     assert 0.6 < accuracy < 0.95
     assert share.mean() == pytest.approx(float(accuracy), abs=0.07)
@@ -218,60 +226,60 @@ def test_probabilities_are_no_surer_than_right(rng):
 
 def test_usage_counts_nearest_keys():
     rule = rule_with(np.arange(len(X)))
-    codes = KEYS.snap(X).nearest.long()
+    codes = KEYS.codes(X).long()
     expected = torch.stack([codes[:, book].bincount(minlength=8) for book in range(6)])
     assert torch.equal(rule.usage(), expected)
-    assert torch.equal(rule_with(np.arange(len(X)), ledger=True).usage(), expected)
+    assert torch.equal(rule_with(np.arange(len(X)), stored=True).usage(), expected)
 
 
 def test_codes_are_as_good_as_embeddings():
     rule = rule_with(np.arange(len(X)))
-    codes = KEYS.snap(X)
-    again = rule_with()
-    again.learn(codes, torch.from_numpy(Y))
+    batch = Batch(KEYS, X)
+    assert batch.codes.shape == (len(X), 6)
+    again = rule_with().learn(batch, torch.from_numpy(Y), 4)
     assert same_bits(again, rule)
-    assert torch.equal(again.scores(codes), rule.scores(X))
+    assert torch.equal(again.scores(batch), scores(rule))
 
 
-def test_ledger_keeps_rows_in_half_precision_and_no_order():
-    rule = rule_with(np.arange(len(X))[::-1].copy(), ledger=True)
-    ledger = rule.state.ledger
-    assert ledger.rows.dtype == torch.float16
-    assert ledger.rows.shape == (len(X), KEYS.projection.width)
-    assert (ledger.hashes.diff() >= 0).all()
-    assert not any(name.startswith("ledger") for name in rule_with().state_tensors())
+def test_samples_are_stored_in_half_precision_and_no_order():
+    rule = rule_with(np.arange(len(X))[::-1].copy(), stored=True)
+    samples = rule.state_.samples
+    assert samples.rows.dtype == torch.float16
+    assert samples.rows.shape == (len(X), KEYS.projection.width)
+    assert (samples.hashes.diff() >= 0).all()
+    assert not any(name.startswith("sample") for name in rule_with().state_tensors())
 
 
 def test_solved_once_and_only_when_asked():
     rule = rule_with(np.arange(50))
-    assert "uniform" not in vars(rule.state)
-    rule.scores(X)
-    solution = rule.state.uniform
-    rule.scores(X)
-    assert rule.state.uniform is solution
-    learn(rule, [60])
-    assert "uniform" not in vars(rule.state)
-    assert rule.state.uniform is not solution
+    assert "balanced" not in vars(rule.state_)
+    scores(rule)
+    solution = rule.state_.balanced
+    scores(rule)
+    assert rule.state_.balanced is solution
+    rule = learn(rule, [60])
+    assert "balanced" not in vars(rule.state_)
+    assert rule.state_.balanced is not solution
 
 
-def test_sealed_and_pickled_copies_score_alike():
-    rule = rule_with(np.arange(len(X)), ledger=True)
-    sealed = rule.sealed()
-    for twin in (sealed, pickle.loads(pickle.dumps(sealed)), pickle.loads(pickle.dumps(rule))):
-        assert torch.equal(twin.scores(X), rule.scores(X))
-        assert twin.temperature() == rule.temperature()
+def test_frozen_and_pickled_copies_score_alike():
+    rule = rule_with(np.arange(len(X)), stored=True)
+    frozen = rule.freeze()
+    for twin in (frozen, pickle.loads(pickle.dumps(frozen)), pickle.loads(pickle.dumps(rule))):
+        assert torch.equal(scores(twin), scores(rule))
+        assert twin.softmax_temperature() == rule.softmax_temperature()
         assert torch.equal(twin.usage(), rule.usage())
-    assert sealed.state.sums.learned.gram.numel() == 0
-    assert sealed.state.ledger is None
-    assert rule.state.sums.learned.gram.numel() > 0
+    assert frozen.state_.sums.learned.gram.numel() == 0
+    assert frozen.state_.samples is None
+    assert rule.state_.sums.learned.gram.numel() > 0
 
 
 def test_blocks_of_rows_change_nothing(monkeypatch):
-    whole = rule_with(np.arange(len(X)), ledger=True)
+    whole = rule_with(np.arange(len(X)), stored=True)
     monkeypatch.setattr("dkvb.rules.least_squares.rule._ELEMENTS", {"cpu": 48 * 7})
-    parts = rule_with(np.arange(len(X)), ledger=True)
+    parts = rule_with(np.arange(len(X)), stored=True)
     assert same_bits(parts, whole)
-    assert torch.allclose(parts.scores(X), whole.scores(X), rtol=1e-12, atol=1e-12)
-    parts.move_columns(torch.tensor([-1, 0, 1, 2]))
+    assert torch.allclose(scores(parts), scores(whole), rtol=1e-12, atol=1e-12)
+    parts = parts.map_classes(torch.tensor([-1, 0, 1, 2]))
     kept = np.flatnonzero(Y > 0)
-    assert same_bits(parts, rule_with(kept, Y[kept] - 1, ledger=True, n_columns=3))
+    assert same_bits(parts, rule_with(kept, Y[kept] - 1, stored=True, n_classes=3))

@@ -1,4 +1,4 @@
-"""Forgetting, relabelling, merging, growing and pruning: exact, or refused with a reason."""
+"""Forgetting, relabelling, merging, growing and freezing: exact, or refused with a reason."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.exceptions import NotFittedError
 
-from dkvb import BottleneckClassifier, fit_keys
+from dkvb import BottleneckClassifier, fit_keys, rules
 
-from .settings import blobs
+from .settings import blobs, bottleneck
 
 SUMMABLE = {
     "counts": {"rule": "counts"},
     "least_squares": {"rule": "least_squares"},
-    "least_squares with ledger": {"rule": "least_squares", "ledger": True},
+    "least_squares with samples": {"rule": "least_squares", "store_samples": True},
 }
 every_sum = pytest.mark.parametrize("how", SUMMABLE)
 NAMES = np.array(["ant", "bee", "cat", "dog", "elk", "fox"])
@@ -33,7 +33,7 @@ def keys():
 
 
 def model(how="counts", **overrides):
-    return BottleneckClassifier(keys(), **{**SUMMABLE.get(how, {"rule": how}), **overrides})
+    return bottleneck(keys(), **{**SUMMABLE.get(how, {"rule": how}), **overrides})
 
 
 def rows(n=60, n_classes=4, seed=0):
@@ -53,7 +53,7 @@ def same_model(a, b):
     if len(a.classes_):
         queries = blobs(6, a_class=3, seed=5)[0]
         # Sums are equal; a ridge solution's rounding depends on the order of its columns.
-        tolerance = 1e-8 if a.rule == "least_squares" else 0.0
+        tolerance = 1e-8 if a.rule_.name == "least_squares" else 0.0
         for method in ("decision_function", "predict_proba"):
             one, other = getattr(a, method)(queries), getattr(b, method)(queries)
             assert np.allclose(one, other, rtol=tolerance, atol=tolerance)
@@ -104,7 +104,7 @@ def test_forgetting_what_was_learned_restores_the_state(how, data):
     assert sum(record.rows for record in after.audit_) == len(gone)
 
 
-@pytest.mark.parametrize("how", ["counts", "least_squares with ledger"])
+@pytest.mark.parametrize("how", ["counts", "least_squares with samples"])
 @settings(max_examples=15)
 @given(data=st.data())
 def test_a_model_that_forgot_a_class_equals_one_that_never_saw_it(how, data):
@@ -138,11 +138,11 @@ def test_relabelled_rows_were_always_called_so(how, seed):
 def test_audit_by_hand():
     X, y = rows(20)
     clf = model().partial_fit(X, y)
-    one = keys().snap(X[:1]).nearest
+    one = keys().codes(X[:1])
     clf.forget_samples(X[:1], y[:1])
     assert clf.audit_[0].pairs == one.numel() == 8
     both = clf.forget_samples(X[1:3], y[1:3]).audit_[1]
-    codes = keys().snap(X[1:3]).nearest
+    codes = keys().codes(X[1:3])
     assert both.pairs == sum(len(codes[:, c].unique()) for c in range(8))
     with pytest.raises(AttributeError):
         both.pairs = 0
@@ -176,9 +176,11 @@ def test_sgd_refuses_with_the_reason():
         assert unchanged(clf, call, ValueError, "'counts' or 'least_squares'.*rule='sgd', whose")
 
 
-def test_least_squares_forgets_a_class_only_with_a_ledger():
+def test_least_squares_forgets_a_class_only_with_stored_samples():
     clf = model("least_squares").partial_fit(*rows(20))
-    assert unchanged(clf, lambda: clf.forget("ant"), ValueError, "forget_samples|ledger=True")
+    assert unchanged(
+        clf, lambda: clf.forget("ant"), ValueError, "forget_samples|store_samples=True"
+    )
 
 
 def test_merging_needs_the_same_keys_rule_and_kind_of_labels():
@@ -190,7 +192,7 @@ def test_merging_needs_the_same_keys_rule_and_kind_of_labels():
         (BottleneckClassifier(other_keys, rule="counts").fit(X, y), ValueError, "fit keys once"),
         (model("least_squares").fit(X, y), ValueError, "other: expected rule='counts'"),
         (model().fit(X, np.arange(40)), TypeError, "other: expected string labels"),
-        (model().fit(X, y).prune(), ValueError, "pruned copy"),
+        (model().fit(X, y).freeze(), ValueError, "inference-only copy"),
         ("a file", TypeError, "other: expected a BottleneckClassifier; got str"),
     ):
         assert unchanged(clf, lambda other=other: clf.merge(other), error, says)
@@ -221,7 +223,7 @@ def test_the_last_row_of_a_class_takes_the_class_along_unless_declared(how):
     assert not set(clf.predict(X)) & {"ant", "yak"}
     clf.forget_samples(X[~np.isin(y, ["ant", "bee"])], y[~np.isin(y, ["ant", "bee"])])
     assert clf.classes_.tolist() == ["ant", "yak"]
-    with pytest.raises(NotFittedError, match="forgotten"):
+    with pytest.raises(NotFittedError, match="unlearned"):
         clf.predict(X)
     assert same_model(clf.partial_fit(X, y), declared().partial_fit(X[~ants], y[~ants]))
 
@@ -244,7 +246,7 @@ def test_a_model_that_forgot_everything_can_learn_again():
     for label in np.unique(y):
         clf.forget(label)
     assert len(clf.classes_) == 0
-    with pytest.raises(NotFittedError, match="forgotten"):
+    with pytest.raises(NotFittedError, match="unlearned"):
         clf.predict_proba(X)
     assert same_model(clf.partial_fit(X, y), model().partial_fit(X, y))
 
@@ -290,12 +292,14 @@ def elsewhere(n=80):
 def test_new_keys_come_where_novelty_is_high(rule):
     X, y = rows(200)
     far, names = elsewhere()
-    clf = model(rule, learning_rate=20.0, epochs=10).partial_fit(X, y)
+    clf = model(
+        rule, **({"learning_rate": 20.0, "epochs": 10} if rule == "sgd" else {})
+    ).partial_fit(X, y)
     known = clf.novelty(X)
     scores, usage, selected = clf.decision_function(X), clf.usage_, clf.usage_ > 0
     assert clf.novelty(far).min() == 1.0
     assert clf.grow_keys(far, n_new=12) is clf
-    old, new = clf.generations_
+    old, new = clf.key_versions_
     assert old is keys()
     assert new is clf.keys_
     assert new.fingerprint != old.fingerprint
@@ -330,7 +334,7 @@ def test_growing_where_nothing_is_new_changes_nothing():
     before = dict(vars(clf))
     clf.grow_keys(elsewhere()[0], above=1.0)
     assert vars(clf) == before
-    assert clf.generations_ == (keys(),)
+    assert clf.key_versions_ == (keys(),)
     assert unchanged(clf, lambda: clf.grow_keys(X, n_new=0), ValueError, "n_new")
     assert unchanged(clf, lambda: clf.grow_keys(X, above=2), ValueError, "above")
     ridge = model("least_squares").fit(X, y)
@@ -338,31 +342,31 @@ def test_growing_where_nothing_is_new_changes_nothing():
     assert unchanged(ridge, call, ValueError, "grow_keys: .*'counts' or 'sgd'")
 
 
-def test_forgetting_across_generations():
+def test_forgetting_across_key_versions():
     X, y = rows(60)
     far, names = elsewhere(40)
     clf = model().partial_fit(X, y)
-    old_codes = clf.prepare(X)
+    old_batch = clf.batch(X)
     clf.grow_keys(far, n_new=4).partial_fit(far, names)
     unclear = lambda: clf.forget_samples(X[:5], y[:5])  # noqa: E731
-    assert unchanged(clf, unclear, ValueError, "generation: expected 0 to 1")
-    unknown = lambda: clf.forget_samples(X[:5], y[:5], generation=2)  # noqa: E731
-    assert unchanged(clf, unknown, ValueError, "generation: expected 0 to 1; got 2")
+    assert unchanged(clf, unclear, ValueError, "key_version: expected 0 to 1")
+    unknown = lambda: clf.forget_samples(X[:5], y[:5], key_version=2)  # noqa: E731
+    assert unchanged(clf, unknown, ValueError, "key_version: expected 0 to 1; got 2")
     # What is left is what would be there, had the forgotten rows never come.
     expected = model().partial_fit(X[30:], y[30:])
-    expected._memory = expected._memory.change_keys(clf.keys_)
+    expected._state = expected._state.with_keys(clf.keys_)
     expected.partial_fit(far[20:], names[20:])
-    clf.forget_samples(X[:20], y[:20], generation=0)
-    clf.forget_samples(old_codes[np.arange(20, 30)], y[20:30], generation=0)
-    clf.forget_samples(far[:20], names[:20], generation=1)
+    clf.forget_samples(X[:20], y[:20], key_version=0)
+    clf.forget_samples(old_batch[np.arange(20, 30)], y[20:30], key_version=0)
+    clf.forget_samples(far[:20], names[:20], key_version=1)
     assert same_model(clf, expected)
-    clf.relabel(X[30:35], y[30:35], ["gnu"] * 5, generation=0).forget("gnu")
-    clf.forget_samples(X[35:], y[35:], generation=0)
+    clf.relabel(X[30:35], y[30:35], ["gnu"] * 5, key_version=0).forget("gnu")
+    clf.forget_samples(X[35:], y[35:], key_version=0)
     only_new = BottleneckClassifier(clf.keys_, rule="counts").partial_fit(far[20:], names[20:])
     assert same_model(clf, only_new)
 
 
-def test_merging_across_generations():
+def test_merging_across_key_versions():
     X, y = rows(60)
     far, names = elsewhere(40)
     clf = model().partial_fit(X, y).grow_keys(far, n_new=4)
@@ -371,52 +375,53 @@ def test_merging_across_generations():
     assert unchanged(clf, lambda: clf.merge(behind), ValueError, "the same before they grew")
     merged = pickle.loads(pickle.dumps(started_later)).merge(clf)
     assert same_model(clf.merge(started_later), merged)
-    assert len(merged.generations_) == 2
-    clf.forget_samples(X, y, generation=0)
+    assert len(merged.key_versions_) == 2
+    clf.forget_samples(X, y, key_version=0)
     assert same_model(clf, started_later)
 
 
 def test_codes_of_earlier_keys_are_refused():
     X, y = rows(60)
     clf = model().partial_fit(X, y)
-    codes = clf.prepare(X)
+    codes = clf.batch(X)
     clf.grow_keys(elsewhere()[0])
-    with pytest.raises(ValueError, match="codes of other keys"):
+    with pytest.raises(ValueError, match="a batch of other keys"):
         clf.predict(codes)
 
 
-# ------------------------------------------------------------------------------------ pruned copies
+# ------------------------------------------------------------------------------------ frozen copies
 @pytest.mark.parametrize("how", [*SUMMABLE, "sgd"])
-@pytest.mark.parametrize("search", ["all", "selected"])
-def test_a_pruned_copy_predicts_the_same_and_is_read_only(how, search):
+@pytest.mark.parametrize("candidate_keys", ["all", "used"])
+def test_a_frozen_copy_predicts_the_same_and_is_read_only(how, candidate_keys):
     X, y = rows(30)
     queries = blobs(6, seed=9)[0]
-    clf = model(how, search=search).partial_fit(X, y, classes=[*np.unique(y), "yak"])
-    sealed = clf.prune()
-    assert np.array_equal(sealed.decision_function(queries), clf.decision_function(queries))
-    assert np.array_equal(sealed.predict_proba(queries), clf.predict_proba(queries))
-    assert (sealed.predict(sealed.prepare(queries)) == clf.predict(queries)).all()
+    chosen = {"candidate_keys": candidate_keys} if how in ("counts", "sgd") else {}
+    clf = model(how, **chosen).partial_fit(X, y, classes=[*np.unique(y), "yak"])
+    frozen = clf.freeze()
+    assert np.array_equal(frozen.decision_function(queries), clf.decision_function(queries))
+    assert np.array_equal(frozen.predict_proba(queries), clf.predict_proba(queries))
+    assert (frozen.predict(frozen.batch(queries)) == clf.predict(queries)).all()
     if how in ("counts", "sgd"):
-        assert (sealed.keys_.n_pairs < 16) == (search == "selected")
+        assert (frozen.keys_.n_pairs < 16) == (candidate_keys == "used")
     for call in (
-        lambda: sealed.partial_fit(X, y),
-        lambda: sealed.fit(X, y),
-        lambda: sealed.forget_samples(X, y),
-        lambda: sealed.forget("ant"),
-        lambda: sealed.relabel(X, y, y),
-        lambda: sealed.merge(clf),
-        lambda: sealed.grow_keys(X),
+        lambda: frozen.partial_fit(X, y),
+        lambda: frozen.fit(X, y),
+        lambda: frozen.forget_samples(X, y),
+        lambda: frozen.forget("ant"),
+        lambda: frozen.relabel(X, y, y),
+        lambda: frozen.merge(clf),
+        lambda: frozen.grow_keys(X),
     ):
-        assert unchanged(sealed, call, ValueError, "pruned copy")
+        assert unchanged(frozen, call, ValueError, "inference-only copy")
     clf.partial_fit(X, y)  # the original goes on
-    again = pickle.loads(pickle.dumps(sealed))
-    assert np.array_equal(again.decision_function(queries), sealed.decision_function(queries))
-    assert unchanged(again, lambda: again.partial_fit(X, y), ValueError, "pruned copy")
+    again = pickle.loads(pickle.dumps(frozen))
+    assert np.array_equal(again.decision_function(queries), frozen.decision_function(queries))
+    assert unchanged(again, lambda: again.partial_fit(X, y), ValueError, "inference-only copy")
 
 
-def test_a_pruned_copy_is_smaller():
+def test_a_frozen_copy_is_smaller():
     X, y = blobs(6, a_class=300)
-    clf = BottleneckClassifier(rule="counts", search="selected", n_codebooks=16, n_pairs=400)
-    clf.set_params(key_dim=3).partial_fit(X, y)
+    sizes = {"n_codebooks": 16, "n_pairs": 400, "key_dim": 3}
+    clf = BottleneckClassifier(sizes, rules.Counts(candidate_keys="used")).partial_fit(X, y)
     clf.forget(0).forget(1).forget(2)
-    assert len(pickle.dumps(clf.prune())) < 0.8 * len(pickle.dumps(clf))
+    assert len(pickle.dumps(clf.freeze())) < 0.8 * len(pickle.dumps(clf))

@@ -24,19 +24,19 @@ KEYS = fit_keys(
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-@parametrize_with_checks([BottleneckRegressor(**SMALL)])
+@parametrize_with_checks([BottleneckRegressor(SMALL)])
 def test_scikit_learn_check(estimator, check):
     check(estimator)
 
 
 def test_learns_numbers_of_any_mean_and_scale():
     X, y = problem()
-    model = BottleneckRegressor(**SMALL).fit(X[:400], y[:400])
+    model = BottleneckRegressor(SMALL).fit(X[:400], y[:400])
     found = model.predict(X[400:])
     assert found.shape == (100, 2)
     residual = ((found - y[400:]) ** 2).mean(axis=0) / y[400:].var(axis=0)
     assert (residual < [0.1, 0.4]).all()
-    one = BottleneckRegressor(**SMALL).fit(X[:400], y[:400, 0])
+    one = BottleneckRegressor(SMALL).fit(X[:400], y[:400, 0])
     assert one.predict(X[400:]).shape == (100,)
     assert one.score(X[400:], y[400:, 0]) > 0.9
 
@@ -77,12 +77,12 @@ def test_bad_input_changes_nothing():
     with pytest.raises(TypeError, match="keys: expected a Keys"):
         BottleneckRegressor(keys=3).fit(X, y)
     with pytest.raises(ValueError, match="temperature"):
-        BottleneckRegressor(KEYS, temperature=0).fit(X, y)
+        BottleneckRegressor(KEYS, read_temperature=0).fit(X, y)
 
 
 def test_clones_share_keys():
     X, y = problem(60)
-    model = BottleneckRegressor(KEYS, temperature=0.5).fit(X, y)
-    assert model._reads.keys is KEYS
-    assert model._reads.temperature == 0.5
+    model = BottleneckRegressor(KEYS, read_temperature=0.5).fit(X, y)
+    assert model._assignment.keys is KEYS
+    assert model._assignment.temperature == 0.5
     assert torch.equal(model._sums.total[-1], torch.tensor(60.0).double())

@@ -8,9 +8,9 @@ from functools import cache
 import numpy as np
 import pytest
 
-from dkvb import BottleneckClassifier, fit_keys
+from dkvb import fit_keys
 
-from .settings import blobs
+from .settings import blobs, bottleneck
 
 N_CLASSES = 12
 
@@ -30,7 +30,9 @@ def test_answers_are_those_of_one_moment(rule):
 
     def steps():
         """The classifier after each stage of its life."""
-        clf = BottleneckClassifier(keys(), rule=rule, learning_rate=20.0, epochs=5)
+        clf = bottleneck(
+            keys(), rule, **({"learning_rate": 20.0, "epochs": 5} if rule == "sgd" else {})
+        )
         for label in np.unique(names):
             yield clf.partial_fit(X[names == label], names[names == label])
         if rule == "counts":

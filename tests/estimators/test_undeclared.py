@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dkvb import BottleneckClassifier, fit_keys
+from dkvb import BottleneckClassifier, fit_keys, rules
 from dkvb.estimators.registry import load_classifier
 
 
@@ -17,7 +17,7 @@ def test_sgd_learns_undeclared_classes_as_well_as_declared_ones(at_once, tmp_pat
     keys = fit_keys(X, preset="paper", n_codebooks=16, n_pairs=24, key_dim=3, epochs=2)
 
     def learned(**declared):
-        model = BottleneckClassifier(keys, rule="sgd", epochs=20)
+        model = BottleneckClassifier(keys, rule=rules.SGD(epochs=20))
         for first in range(0, 6, at_once):
             rows = (y >= first) & (y < first + at_once)
             model.partial_fit(X[rows], y[rows], **declared)
@@ -29,4 +29,4 @@ def test_sgd_learns_undeclared_classes_as_well_as_declared_ones(at_once, tmp_pat
     assert declared.score(X, y) > 0.8
     assert abs(undeclared.score(X, y) - declared.score(X, y)) < 0.02
     assert undeclared.predict_proba(X).shape == (len(y), 6)
-    assert np.array_equal(undeclared.prune().predict(X), undeclared.predict(X))
+    assert np.array_equal(undeclared.freeze().predict(X), undeclared.predict(X))

@@ -124,20 +124,20 @@ def test_columns_move():
     codes, y = problem()
     state = counts.update(empty(), codes, y)
     table = dense(codes, y)
-    forgotten = counts.move_columns(state, torch.tensor([0, -1, 1, 2]))
+    forgotten = counts.map_classes(state, torch.tensor([0, -1, 1, 2]))
     assert np.array_equal(table_of(forgotten), table[:, :, [0, 2, 3]])
     assert forgotten.per_class.tolist() == state.per_class[[0, 2, 3]].tolist()
-    joined = counts.move_columns(state, torch.tensor([1, 1, 0, 1]))
+    joined = counts.map_classes(state, torch.tensor([1, 1, 0, 1]))
     expected = np.stack([table[:, :, 2], table[:, :, [0, 1, 3]].sum(2)], axis=2)
     assert np.array_equal(table_of(joined), expected)
     assert joined.per_class.sum() == 60
-    wider = counts.move_columns(state, torch.tensor([5, 0, 2, 1]))
+    wider = counts.map_classes(state, torch.tensor([5, 0, 2, 1]))
     assert np.array_equal(table_of(wider)[:, :, [5, 0, 2, 1]], table)
     assert not table_of(wider)[:, :, [3, 4]].any()
-    nothing = counts.move_columns(state, torch.tensor([-1] * 4))
+    nothing = counts.map_classes(state, torch.tensor([-1] * 4))
     assert len(nothing.per_class) == 0
     turned = torch.tensor([3, 2, 1, 0])
-    back = counts.move_columns(counts.move_columns(state, turned), turned)
+    back = counts.map_classes(counts.map_classes(state, turned), turned)
     assert same_bits(back, state)
 
 

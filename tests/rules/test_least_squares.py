@@ -65,13 +65,13 @@ def test_error_from_sums_is_the_error_on_rows(problem, monkeypatch, stripe):
     for values in (ridge.solve([sums.learned], 1e-2), torch.ones(30, 4).double()):
         scores = phi[held] @ values
         expected = (one_hot[held] - scores).square().sum()
-        found = ridge.judge(sums.held, values)
+        found = ridge.evaluate_on(sums.held, values)
         assert torch.allclose(found.score_squares, scores.T @ scores)
         assert torch.allclose(found.score_sums[:, 2], scores[columns[held] == 2].sum(dim=0))
         means = torch.stack([scores[columns[held] == c].mean(dim=0) for c in range(4)])
         within = (scores - means[columns[held]]).square().sum(dim=0) / (len(scores) - 4)
         assert found.score_deviation == pytest.approx(float(within.mean()) ** 0.5)
-        assert ridge.judge(sums.held, values).squared_error == pytest.approx(float(expected))
+        assert ridge.evaluate_on(sums.held, values).squared_error == pytest.approx(float(expected))
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.5, 1.0])  # features that say less want a larger λ
@@ -82,14 +82,14 @@ def test_chosen_lambda_is_the_smallest_within_tolerance_of_the_lowest(problem, n
     sums = sums_of((1 - noise) * phi + noise * other, columns, held)
     errors = np.array(
         [
-            ridge.judge(sums.held, ridge.solve([sums.learned], lam)).squared_error
+            ridge.evaluate_on(sums.held, ridge.solve([sums.learned], lam)).squared_error
             for lam in ridge.GRID
         ]
     )
     found = ridge.fit(sums)
     chosen = ridge.GRID.index(found.lam)
     assert chosen == np.flatnonzero(errors <= 1.05 * errors.min())[-1]
-    assert found.judgement.squared_error == errors[chosen]
+    assert found.held_out_scores.squared_error == errors[chosen]
     assert torch.equal(found.values, ridge.solve([sums.learned, sums.held], found.lam))
 
 
@@ -104,7 +104,7 @@ def test_search_looks_at_few_places():
                 seen.append(place)
                 return errors[place]
 
-            chosen = ridge.choose_place(error, 23, 0.05)
+            chosen = ridge.select_lambda(error, 23, 0.05)
             best = np.flatnonzero(errors <= 1.05 * errors.min())[-1]
             assert abs(chosen - best) <= 1  # the lowest error is known to a step or so
             assert len(seen) == len(set(seen))
@@ -114,9 +114,9 @@ def test_search_looks_at_few_places():
 
 
 def test_search_survives_a_perfect_fit_and_a_short_grid():
-    assert ridge.choose_place(lambda place: 0.0, 23, 0.05) == 22
-    assert ridge.choose_place(lambda place: place, 3, 0.05) == 0
-    assert ridge.choose_place(lambda place: 1.0, 1, 0.0) == 0
+    assert ridge.select_lambda(lambda place: 0.0, 23, 0.05) == 22
+    assert ridge.select_lambda(lambda place: place, 3, 0.05) == 0
+    assert ridge.select_lambda(lambda place: 1.0, 1, 0.0) == 0
 
 
 def test_lambda_without_rows_to_choose_by(problem):
@@ -124,7 +124,7 @@ def test_lambda_without_rows_to_choose_by(problem):
     for none in (torch.zeros_like(held), torch.ones_like(held)):
         found = ridge.fit(sums_of(phi, columns, none))
         assert found.lam == 0.01
-        assert found.judgement is None
+        assert found.held_out_scores is None
         assert torch.allclose(found.values, by_hand(phi, columns, 0.01))
 
 
@@ -161,18 +161,18 @@ def test_other_numbers_do_so_to_rounding(problem):
 
 def test_merge_of_different_shapes(problem):
     sums = sums_of(*problem)
-    with pytest.raises(ValueError, match=r"\(30, 4\); got \(30, 5\); use move_columns"):
-        ridge.merge(sums, ridge.grow_columns(sums, 5))
+    with pytest.raises(ValueError, match=r"\(30, 4\); got \(30, 5\); use map_classes"):
+        ridge.merge(sums, ridge.grow_classes(sums, 5))
 
 
 def test_columns_move_meet_and_go(problem):
     phi, columns, held = problem
     sums = sums_of(phi, columns, held)
-    assert identical(ridge.grow_columns(sums, 6), sums_of(phi, columns, held, 6))
+    assert identical(ridge.grow_classes(sums, 6), sums_of(phi, columns, held, 6))
     target = torch.tensor([2, 0, 2, 1])
-    moved = ridge.move_columns(sums, target, 3)
+    moved = ridge.map_classes(sums, target, 3)
     assert close(moved, sums_of(phi, target[columns], held, 3), 1e-12)
-    dropped = ridge.move_columns(sums, torch.tensor([0, -1, 1, -1]), 2)
+    dropped = ridge.map_classes(sums, torch.tensor([0, -1, 1, -1]), 2)
     assert torch.equal(dropped.learned.cross, sums.learned.cross[:, [0, 2]])
     assert dropped.learned.gram is sums.learned.gram
 
@@ -218,16 +218,16 @@ def test_level_gives_every_class_scores_of_one_size_and_leaves_their_order_of_ro
     held = torch.arange(len(columns)) % 10 == 0
     sums = ridge.update(ridge.empty(12, 3), [(phi, columns, held)])
     plain = ridge.fit(sums)
-    level = ridge.level(sums, plain)
+    level = ridge.balance(sums, plain)
     sizes_of = (phi @ level.values).square().mean(dim=0).sqrt()
     assert torch.allclose(sizes_of, sizes_of.mean().expand(3))
     assert (phi @ plain.values).square().mean(dim=0).sqrt().std() > 0.05  # it was needed
     assert torch.equal((phi @ plain.values).argsort(dim=0), (phi @ level.values).argsort(dim=0))
     assert level.lam == plain.lam
-    before, after = plain.judgement, level.judgement
+    before, after = plain.held_out_scores, level.held_out_scores
     assert before is not None
     assert after is not None
-    again = ridge.judge(
+    again = ridge.evaluate_on(
         sums.held, ridge.solve([sums.learned], plain.lam) * (level.values / plain.values)[0]
     )
     assert torch.allclose(after.score_squares, again.score_squares)

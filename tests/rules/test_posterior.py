@@ -13,7 +13,7 @@ from dkvb.rules.counts import posterior
 from dkvb.rules.counts import state as counts
 
 C, K, Y = 3, 20, 4
-PRIORS = ["uniform", "empirical"]
+CLASS_WEIGHTS = ["balanced", None]
 
 
 def problem(n=60, seed=0, uneven=True):
@@ -36,7 +36,7 @@ def learned(codes, y, regions, parts=1):
     return state
 
 
-def by_hand(codes, y, regions, smoothing):
+def by_hand(codes, y, regions, pseudocount):
     """log K p(k | y) of every key: (C, K, Y), as the module's first lines have it."""
     table = np.zeros((C, K, Y))
     for row, label in zip(codes.numpy(), y.numpy(), strict=True):
@@ -53,7 +53,7 @@ def by_hand(codes, y, regions, smoothing):
         a1, a2 = 0.5 * round(K**0.5), 0.5 * round(K ** (1 / 3))
         p2 = (density[2:].mean(axis=0) + a2 / K) / (N + a2)
         p = (density[:2].mean(axis=0) + a1 * p2) / (N + a1)
-    p = (table + smoothing * K * p) / (N + smoothing * K)
+    p = (table + pseudocount * K * p) / (N + pseudocount * K)
     np.testing.assert_allclose(p.sum(axis=1), 1.0)
     return np.log(K * p)
 
@@ -64,19 +64,19 @@ def regions(request):
 
 
 @pytest.mark.parametrize("few_rows", [0, 64])  # read from one list, or from several
-@pytest.mark.parametrize("prior", PRIORS)
-@pytest.mark.parametrize("smoothing", [0.05, 1.0])
-def test_scores_by_hand(prior, smoothing, few_rows, regions, monkeypatch):
+@pytest.mark.parametrize("class_weight", CLASS_WEIGHTS)
+@pytest.mark.parametrize("pseudocount", [0.05, 1.0])
+def test_scores_by_hand(class_weight, pseudocount, few_rows, regions, monkeypatch):
     monkeypatch.setattr(counts, "FEW_ROWS", few_rows)
     monkeypatch.setattr("dkvb.rules.counts.sparse.GROWTH", 1)  # keeps lists apart
     codes, y = problem()
     state = learned(codes, y, regions, parts=3)
     assert len(state.tallies) > 1
     new, _ = problem(11, seed=1)
-    logs = by_hand(codes, y, regions, smoothing)
+    logs = by_hand(codes, y, regions, pseudocount)
     rows = np.bincount(y, minlength=Y)
     expected = sum(logs[c, new[:, c]] for c in range(C))
-    if prior == "empirical":
+    if class_weight is None:
         expected = expected + np.log(rows / rows.sum())
     else:
         usage = np.stack([np.bincount(codes[:, c], minlength=K) for c in range(C)]) / len(y)
@@ -89,25 +89,25 @@ def test_scores_by_hand(prior, smoothing, few_rows, regions, monkeypatch):
         shift = mean.mean() + strength * (mean - mean.mean())
         scale = np.exp(1.2 * strength * (width - width.mean()))
         expected = (expected - C * shift) / scale
-    found = posterior.log_posterior(state, new, smoothing=smoothing, prior=prior)
+    found = posterior.log_posterior(state, new, pseudocount=pseudocount, class_weight=class_weight)
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
-    parts = posterior.contributions(state, new, smoothing=smoothing, prior=prior)
+    parts = posterior.contributions(state, new, pseudocount=pseudocount, class_weight=class_weight)
     np.testing.assert_allclose(parts.sum(dim=1), expected, rtol=1e-9, atol=1e-9)
 
 
-def test_even_classes_need_no_footing(regions):
+def test_even_classes_need_no_balancing(regions):
     codes, y = problem(uneven=False)
     state = learned(codes, y, regions)
-    shift, scale = posterior.footing(state, 0.1, "uniform")
+    shift, scale = posterior.class_balance(state, 0.1, "balanced")
     assert not shift.any()
     assert bool((scale == 1).all())
 
 
-@pytest.mark.parametrize("prior", PRIORS)
-def test_a_left_out_row_was_never_seen(prior, regions):
+@pytest.mark.parametrize("class_weight", CLASS_WEIGHTS)
+def test_a_left_out_row_was_never_seen(class_weight, regions):
     codes, y = problem(400)
     state = learned(codes, y, regions)
-    how = {"smoothing": 0.1, "prior": "empirical" if prior == "empirical" else "uniform"}
+    how = {"pseudocount": 0.1, "class_weight": class_weight}
     scores, columns, _ = posterior.leave_one_out(state, most=100, **how)
     kept, same, _ = posterior._kept_rows(state, 100)
     assert len(kept) > 3
@@ -115,13 +115,15 @@ def test_a_left_out_row_was_never_seen(prior, regions):
     for row, code, column in zip(scores, kept, columns, strict=True):
         without = counts.update(state, code[None], column[None], sign=-1)
         own = posterior._summed_logs(without, code[None], 0.1)[0, column]
-        placed = posterior.footing(state, 0.1, prior)
+        placed = posterior.class_balance(state, 0.1, class_weight)
         rows = without.per_class[column].double() / len(y)
-        prior_term = rows.log() if prior == "empirical" else 0.0
+        prior_term = rows.log() if class_weight is None else 0.0
         expected = (own - C * placed.shift[column]) / placed.scale[column] + prior_term
         np.testing.assert_allclose(row[column], expected, rtol=1e-9)
         others = torch.arange(Y) != column
-        plain = posterior.log_posterior(state, code[None], smoothing=0.1, prior=prior)[0]
+        plain = posterior.log_posterior(
+            state, code[None], pseudocount=0.1, class_weight=class_weight
+        )[0]
         np.testing.assert_allclose(row[others], plain[others], rtol=1e-9)
 
 
@@ -149,8 +151,8 @@ def test_pruned_counts_keep_their_regions():
     ]
     sealed = counts.only_pairs(state, place)
     new = (codes[:9, :, None] == place).int().argmax(dim=2)
-    for prior in PRIORS:
-        how = {"smoothing": 0.1, "prior": prior}
+    for class_weight in CLASS_WEIGHTS:
+        how = {"pseudocount": 0.1, "class_weight": class_weight}
         before = posterior.log_posterior(state, codes[:9], **how)
         np.testing.assert_allclose(posterior.log_posterior(sealed, new, **how), before, rtol=1e-9)
 

@@ -22,18 +22,18 @@ def same(a, b):
     return torch.equal(a.values, b.values) and torch.equal(a.usage, b.usage) and a.epoch == b.epoch
 
 
-@pytest.mark.parametrize("reserve", [False, True])
-def test_a_new_column_starts_as_one_never_seen_and_the_others_stay(reserve):
+@pytest.mark.parametrize("unseen", [False, True])
+def test_a_new_column_starts_as_one_never_seen_and_the_others_stay(unseen):
     codes, y = problem()
-    start = sgd.grow(sgd.start(C, K, reserve=reserve), Y)
+    start = sgd.grow(sgd.start(C, K, unseen=unseen), Y)
     assert not start.values.any()
     state = sgd.update(start, codes, y, epochs=2, **HOW)
     grown = sgd.grow(state, Y + 3)
     assert torch.equal(grown.values[..., :Y], state.values)
-    fresh = state.columns[..., -1] if reserve else state.values.amin(dim=2)
+    fresh = state.columns[..., -1] if unseen else state.values.amin(dim=2)
     assert torch.equal(grown.values[..., Y:], fresh[..., None].expand(-1, -1, 3))
-    assert grown.n_classes == grown.columns.shape[2] - reserve == Y + 3
-    if reserve:
+    assert grown.n_classes == grown.columns.shape[2] - unseen == Y + 3
+    if unseen:
         assert torch.equal(grown.columns[..., -1], fresh)
     assert torch.equal(grown.usage, state.usage)
     assert grown.epoch == 2
@@ -41,7 +41,7 @@ def test_a_new_column_starts_as_one_never_seen_and_the_others_stay(reserve):
 
 def test_the_reserve_is_a_class_that_never_comes():
     codes, y = problem()
-    kept = sgd.update(sgd.grow(sgd.start(C, K, reserve=True), Y), codes, y, epochs=3, **HOW)
+    kept = sgd.update(sgd.grow(sgd.start(C, K, unseen=True), Y), codes, y, epochs=3, **HOW)
     declared = sgd.update(sgd.grow(sgd.start(C, K), Y + 1), codes, y, epochs=3, **HOW)
     assert torch.equal(kept.columns, declared.columns)
     assert torch.equal(sgd.scores(kept, codes), sgd.scores(declared, codes)[:, :Y])
@@ -120,7 +120,7 @@ def test_an_epoch_is_autograds_on_the_module(learning_rate, n):
             optimiser.step()
     state = sgd.update(
         sgd.grow(sgd.start(16, 30), 10),
-        keys.snap(X).nearest,
+        keys.codes(X),
         y,
         epochs=2,
         batch_size=64,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from dkvb import BottleneckClassifier, fit_keys
+from dkvb import BottleneckClassifier, fit_keys, rules
 from dkvb.rules.sgd import descent as sgd
 
 HOW = {"batch_size": 16, "learning_rate": 3.0, "label_smoothing": 0.1, "seed": 3}
@@ -59,7 +59,7 @@ def test_a_classifier_in_sixteen_bits_predicts_alike():
     X = (4 * np.eye(8)[y] + rng.normal(size=(300, 8))).astype(np.float32)
     keys = fit_keys(X, preset="paper", n_codebooks=12, n_pairs=16, key_dim=3, epochs=2)
     models = [
-        BottleneckClassifier(keys, rule="sgd", epochs=5, value_dtype=dtype).fit(X, y)
+        BottleneckClassifier(keys, rules.SGD(epochs=5, value_dtype=dtype)).fit(X, y)
         for dtype in ("float32", "bfloat16", "float16")
     ]
     assert models[1].state_tensors()["values"].dtype == torch.bfloat16
@@ -69,4 +69,4 @@ def test_a_classifier_in_sixteen_bits_predicts_alike():
 
 def test_other_kinds_of_numbers_are_refused():
     with pytest.raises(ValueError, match="value_dtype: expected one of 'float32', 'bfloat16'"):
-        BottleneckClassifier(rule="sgd", value_dtype="int8").fit([[0.0], [1.0]], [0, 1])
+        BottleneckClassifier(rule=rules.SGD(value_dtype="int8")).fit([[0.0], [1.0]], [0, 1])

@@ -69,6 +69,13 @@ def seed(name: str, value: Any) -> int:
     return int(value)
 
 
+def check_device(device: Any) -> None:
+    """Raise for a device that is not one of ours, or not there."""
+    one_of("device", str(device).split(":")[0], ("cpu", "cuda"))
+    if str(device).startswith("cuda") and not torch.cuda.is_available():
+        raise ValueError("device: expected a machine with CUDA for 'cuda'; got none; use 'cpu'")
+
+
 def new_file(name: str, path: Any) -> Path:
     """Return `path` as a Path if a file can be written there, or written over."""
     place = Path(path)
@@ -114,6 +121,26 @@ def rows(X: Any, name: str = "X", width: int | None = None) -> Any:
             "use embeddings of the same encoder"
         )
     return X
+
+
+def embeddings(X: Any, estimator: Any = None) -> Any:
+    """Embeddings (n, m) for an estimator, or an error that says what is wrong with them.
+
+    Arrays, lists and data frames become float32 arrays. Memory maps and tensors stay as they are,
+    and their entries are checked when they are read.
+    """
+    if isinstance(X, np.memmap | Tensor):
+        return rows(X)
+    from sklearn.utils import check_array  # the model itself needs torch and NumPy alone
+
+    X = np.asarray(X) if isinstance(X, list | tuple) else X
+    if getattr(getattr(X, "dtype", None), "kind", "f") in "USMm":  # "0.5" would become 0.5
+        raise TypeError(f"X: expected numbers; got dtype {X.dtype}; convert to float32")
+    with np.errstate(over="ignore", invalid="ignore"):  # the check says better what is wrong
+        array = check_array(X, dtype=np.float32, order="C", estimator=estimator, input_name="X")
+    # torch knows neither read-only tensors nor negative strides, which a single row may have.
+    usable = array.flags.writeable and min(array.strides) >= 0
+    return np.asarray(array if usable else array.copy())
 
 
 def as_float32(X: Any, name: str = "X", first_row: int = 0) -> Tensor:

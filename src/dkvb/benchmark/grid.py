@@ -19,9 +19,10 @@ from dkvb.benchmark import streams
 from dkvb.benchmark.custom import import_custom, is_custom, make_custom
 from dkvb.benchmark.jobs import Job, RunSpec
 from dkvb.benchmark.records import RunRecord
-from dkvb.benchmark.runner import evaluate, evenly_spaced, prepare
+from dkvb.benchmark.runner import evaluate, evenly_spaced, params_of, prepare
 from dkvb.bottleneck import Keys
 from dkvb.estimators.registry import classifier_class, classifier_names, make_classifier
+from dkvb.rules import make_rule
 
 Array = npt.NDArray[Any]
 
@@ -317,7 +318,11 @@ class Grid:
     def _make_small(self, spec: ClassifierSpec, keys: Array) -> Any:
         if is_custom(spec.name):
             return self._make(spec, self.seeds[0], None)
-        params = self._make(spec, self.seeds[0], None).get_params()
+        params = params_of(self._make(spec, self.seeds[0], None))
+        if "keys" in params:
+            sizes = params.pop("keys") or {}
+            renamed = {"epochs": "key_epochs", "method": "key_method"}
+            params |= {"n_codebooks": None, **{renamed.get(n, n): v for n, v in sizes.items()}}
         for name, small in _SMOKE_TEST_SIZES.items():
             value = params.get(name, small)
             if value is None or (isinstance(value, int) and value > small):  # wrong ones stay
@@ -372,9 +377,9 @@ class DeviceData:
         """Return what a classifier prepares from X, once for all runs with equal rule and keys."""
         arrays = (self.train[0], self.test[0], *self._tensors.values())
         keys = getattr(classifier, "keys", None)
-        if keys is None or not any(X is array for array in arrays):
+        if not isinstance(keys, Keys) or not any(X is array for array in arrays):
             return prepare(classifier, X)
-        address = (classifier.rule, keys.fingerprint)
+        address = (make_rule(classifier.rule).name, keys.fingerprint)
         if self._prepared[0] != address:
             self._prepared = (address, {})  # frees the batches of the previous keys first
         batches = self._prepared[1]

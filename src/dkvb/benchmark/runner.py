@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from sklearn.exceptions import NotFittedError
 from sklearn.metrics import confusion_matrix
 from tqdm import tqdm
 
@@ -24,6 +25,7 @@ from dkvb.benchmark.legacy import rename_config
 from dkvb.benchmark.records import Evaluation, Number, RunRecord
 from dkvb.benchmark.sharding import Sharding
 from dkvb.benchmark.streams import Stream
+from dkvb.rules import make_rule
 
 Array = npt.NDArray[Any]
 
@@ -32,8 +34,41 @@ _DECIMALS = 6  # in records: finer than one sample of a million
 
 
 def prepare(classifier: Any, X: Any) -> Any:
-    """Return what a classifier can compute once from embeddings, or the embeddings themselves."""
-    return classifier.prepare(X) if hasattr(classifier, "prepare") else X
+    """Embeddings with codes that are searched for once, where a classifier has keys for them."""
+    if not hasattr(classifier, "batch"):
+        return X
+    try:
+        batch = classifier.batch(X)
+    except NotFittedError:  # keys will be fitted to the first rows
+        return X
+    if hasattr(classifier, "key_settings") and make_rule(classifier.rule).uses_codes:
+        batch.codes  # noqa: B018  # searched for now, once for all tasks
+    return batch
+
+
+def epochs_of(classifier: Any) -> int | None:
+    """The passes over the rows of each call; None where a classifier has no such parameter."""
+    epochs: int | None = params_of(classifier).get("epochs")
+    return epochs
+
+
+def params_of(classifier: Any) -> dict[str, Any]:
+    """The parameters of a classifier, those of its rule among them."""
+    params = classifier.get_params(deep=False) if hasattr(classifier, "get_params") else {}
+    if not hasattr(classifier, "key_settings"):  # no bottleneck
+        return dict(params)
+    rule = make_rule(params["rule"])
+    return {**params, "rule": rule.name, **rule.get_params()}
+
+
+def set_epochs(classifier: Any, epochs: int) -> None:
+    """Pass over the rows of the next call so often."""
+    if not hasattr(classifier, "key_settings"):
+        classifier.set_params(epochs=epochs)
+    elif hasattr(classifier, "rule_"):
+        classifier.rule_.set_params(epochs=epochs)
+    else:
+        classifier.set_params(rule__epochs=epochs)
 
 
 def evaluate(
@@ -110,9 +145,9 @@ def evaluate(
         X_train = prepare(classifier, sharding.train_shard(X_train))
         X_test = prepare(classifier, sharding.test_shard(X_test))
     y_shard = sharding.train_shard(y_train)
-    params = classifier.get_params() if hasattr(classifier, "get_params") else {}
+    params = params_of(classifier)
     in_epochs = getattr(classifier, "learns_in_epochs", True)
-    steps = split_epochs(params.get("epochs") if in_epochs else None, evaluate_every)
+    steps = split_epochs(epochs_of(classifier) if in_epochs else None, evaluate_every)
 
     log = RunLog(stream, y_test, classes)
     title = name or type(classifier).__name__
@@ -124,7 +159,7 @@ def evaluate(
             skip = final_only and number + 1 < len(stream)
             for epochs, epochs_done in steps:
                 if epochs is not None:
-                    classifier.set_params(epochs=epochs)
+                    set_epochs(classifier, epochs)
                 with clock.measure("learn"):
                     _fit(classifier, X_task, y_task, classes)
                 if skip:
@@ -302,9 +337,9 @@ def split_epochs(
 
 def _key_sizes(classifier: Any) -> dict[str, Any]:
     """Return the sizes of the fitted keys, which may be smaller than requested."""
-    if not hasattr(classifier, "generations_"):
+    if not hasattr(classifier, "key_versions_"):
         return {}
-    keys = classifier.generations_[-1]
+    keys = classifier.key_versions_[-1]
     sizes = {name: getattr(keys, name) for name in ("n_codebooks", "n_pairs", "key_dim")}
     if not getattr(classifier, "splits_rows", True):  # each process holds some of the codebooks
         sizes["n_codebooks"] = process_group.all_reduce_int(keys.n_codebooks)

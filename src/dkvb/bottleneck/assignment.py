@@ -1,4 +1,4 @@
-"""Soft reads: every pair of a codebook, weighed by how near its key lies."""
+"""Soft assignment: every pair of a codebook, weighed by how near its key lies."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from torch import Tensor
 
 from dkvb.bottleneck.keys import Keys
 
-TEMPERATURE = 0.8
+READ_TEMPERATURE = 0.6
 LEVELS = 65535  # weights are whole multiples of 1/LEVELS, so that sums of their products are exact
 BLOCK = 128  # rows multiplied at a time where a row's weights must not depend on its batch
 _LARGEST = 65504.0  # that float16 can hold
 
 
 @dataclass(frozen=True, eq=False)
-class SoftReads:
+class SoftAssignment:
     """Weights softmax(−(d² − d²_min) / (temperature · spread)) over the keys of each codebook.
 
     `spread` is the codebook's mean d²_min of held-out key-initialisation rows, frozen in `Keys`.
@@ -30,7 +30,7 @@ class SoftReads:
     """
 
     keys: Keys
-    temperature: float = TEMPERATURE
+    temperature: float = READ_TEMPERATURE
 
     @property
     def n_features(self) -> int:

@@ -23,10 +23,11 @@ from torch import Tensor
 
 from dkvb._support import process_group, validation
 from dkvb._support.hashing import bits, epoch_order
-from dkvb.bottleneck.conditioning import Conditioning, fit_conditioning
+from dkvb.bottleneck.conditioning import fit_conditioning
+from dkvb.bottleneck.heads import Conditioning, Projection
 from dkvb.bottleneck.key_data import Rows, rows_of
 from dkvb.bottleneck.keys import KeyReport, Keys, first_of_equals
-from dkvb.bottleneck.projection import Projection, make_projection
+from dkvb.bottleneck.projection import make_projection
 from dkvb.bottleneck.values import count_usage
 from dkvb.kernels import kmeans as accumulate
 

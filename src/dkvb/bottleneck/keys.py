@@ -14,14 +14,10 @@ import torch
 from torch import Tensor
 
 from dkvb._support import files, validation
-from dkvb.bottleneck.conditioning import Conditioning
+from dkvb.bottleneck.batch import chunk_elements, chunk_rows, nearest_keys
+from dkvb.bottleneck.heads import Conditioning, Projection
 from dkvb.bottleneck.key_clusters import Regions, find_regions
-from dkvb.bottleneck.lazy_rows import picked
-from dkvb.bottleneck.projection import Projection
-from dkvb.kernels.nearest import KeyIndex, build_index, decide, refine, search, squared_distances
-
-# Elements of float64 that a chunk of heads, or of exact distances, may hold: 32 MB, 512 MB on CUDA.
-CHUNK_ELEMENTS = {"cpu": 1 << 22, "cuda": 1 << 26}
+from dkvb.kernels.nearest import KeyIndex, build_index, decide, squared_distances
 
 
 @dataclass(frozen=True)
@@ -33,29 +29,6 @@ class KeyReport:
     relative_error: float  # its square over the variance of the heads: 0 perfect, 1 useless
     distinct: float  # share of keys that differ from every other key of their codebook
     used: float  # share of keys that are the nearest to some key-initialisation row
-
-
-@dataclass(frozen=True, eq=False)
-class Codes:
-    """The keys that rows snap to: computed once, since keys are frozen."""
-
-    index: Tensor  # (n, C, top) nearest first; uint16 where the pairs allow
-    fingerprint: str  # of the keys
-    rows: Any = field(repr=False)  # the embeddings, for a search among other keys
-
-    def __len__(self) -> int:
-        return self.index.shape[0]
-
-    def __getitem__(self, rows: Any) -> Codes:
-        # torch cannot index uint16 on every device, but int16 of the same bits.
-        small = self.index.dtype == torch.uint16
-        index = self.index.view(torch.int16)[rows].view(torch.uint16) if small else self.index[rows]
-        return Codes(index, self.fingerprint, picked(self.rows, rows))
-
-    @property
-    def nearest(self) -> Tensor:
-        """The code of each codebook's nearest key (n, C)."""
-        return self.index[:, :, 0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,24 +46,24 @@ class Keys:
     report: KeyReport
     settings: dict[str, Any] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def n_codebooks(self) -> int:
         return self.keys.shape[0]
 
-    @property
+    @cached_property
     def n_pairs(self) -> int:
         return self.keys.shape[1]
 
-    @property
+    @cached_property
     def key_dim(self) -> int:
         return self.keys.shape[2]
 
-    @property
+    @cached_property
     def width(self) -> int:
         """Width of the embeddings that these keys understand."""
         return self.conditioning.width
 
-    @property
+    @cached_property
     def device(self) -> torch.device:
         return self.keys.device
 
@@ -118,7 +91,8 @@ class Keys:
         return find_regions(self.keys)
 
     @cached_property
-    def _index(self) -> KeyIndex:
+    def index(self) -> KeyIndex:
+        """These keys laid out for the search among all of them."""
         return build_index(self.keys, self.first_of_equals)
 
     def heads(self, X: Any) -> Tensor:
@@ -126,16 +100,17 @@ class Keys:
         X = validation.as_float32(validation.rows(X, width=self.width)).to(self.device)
         return self.projection(self.conditioning(X))
 
-    def snap(
+    def codes(
         self,
         X: Any,
         *,
-        top: int = 1,
+        top: int | None = None,
         active: Tensor | None = None,
         backend: str | None = None,
         out: str | Path | None = None,
-    ) -> Codes:
-        """The `top` nearest keys in each codebook, by L2 distance, ties to the lowest index.
+    ) -> Tensor:
+        """The nearest key in each codebook (n, C), by L2 distance, ties to the lowest index; with
+        `top`, that many of the nearest keys (n, C, top).
 
         Codes are canonical: the same for any batch size, number of threads and backend. X is an
         array or a memory map (n, m); memory stays bounded whatever n is. `active` (C, K) restricts
@@ -144,58 +119,44 @@ class Keys:
         as a memory map on the CPU: neither X nor its codes need fit into memory.
         """
         X = validation.rows(X, width=self.width)
-        top = validation.positive_int("top", top)
-        if top > self.n_pairs:
+        several = 1 if top is None else validation.positive_int("top", top)
+        if several > self.n_pairs:
             raise ValueError(
-                f"top: expected at most {self.n_pairs}, the number of pairs; got {top}"
+                f"top: expected at most {self.n_pairs}, the number of pairs; got {several}"
             )
         out = None if out is None else validation.new_file("out", out)
         index, allowed = self._restricted(active, backend)
-        found = self._search(X, index, allowed, top)
-        return Codes(self._gathered(found, len(X), top, out), self.fingerprint, X)
-
-    def nearest(self, X: Any) -> Tensor:
-        """The codes (n, C) of `snap` alone, for keys that live too briefly for a fingerprint."""
-        X = validation.rows(X, width=self.width)
-        index, allowed = self._restricted(None, None)
-        return self._gathered(self._search(X, index, allowed, 1), len(X), 1)[:, :, 0]
-
-    def _gathered(
-        self,
-        found: Iterator[tuple[slice, Tensor, int]],
-        n: int,
-        top: int,
-        out: Path | None = None,
-    ) -> Tensor:
-        """The codes that a search found by chunks, as one tensor (n, C, top)."""
+        shape = (len(X), self.n_codebooks, several)
         dtype = torch.uint16 if self.n_pairs <= 1 << 16 else torch.int32
-        shape = (n, self.n_codebooks, top)
-        parts = ((part, codes.to(dtype)) for part, codes, _ in found)
+        parts = (
+            (part, codes.to(dtype)) for part, codes, _ in self._search(X, index, allowed, several)
+        )
         if out is not None:
-            return _in_file(out, shape, dtype, parts)
-        every = torch.empty(shape, dtype=dtype, device=self.device)
-        for part, codes in parts:
-            every[part] = codes
-        return every
+            every = _in_file(out, shape, dtype, parts)
+        else:
+            every = torch.empty(shape, dtype=dtype, device=self.device)
+            for part, codes in parts:
+                every[part] = codes
+        return every[:, :, 0] if top is None else every
 
-    def distances(self, X: Any, codes: Codes) -> Tensor:
-        """Squared L2 distances (n, C, top) from heads to the keys that `codes` names, float64."""
+    def distances(self, X: Any, codes: Tensor) -> Tensor:
+        """Squared L2 distances, float64, from heads to the keys that codes (n, C) or (n, C, top)
+        name, in the same shape."""
         X = validation.rows(X, width=self.width)
-        out = torch.empty(codes.index.shape, dtype=torch.float64, device=self.device)
+        named = codes if codes.ndim == 3 else codes[:, :, None]  # (n, C, top)
+        out = torch.empty(named.shape, dtype=torch.float64, device=self.device)
         books = torch.arange(self.n_codebooks, device=self.device)[:, None]
-        for part, x in validation.chunks(
-            X, self._chunk_rows(codes.index.shape[2]), "X", self.device
-        ):
+        for part, x in validation.chunks(X, chunk_rows(self, named.shape[2]), "X", self.device):
             heads = self.projection(self.conditioning(x))
-            keys = self.keys[books, codes.index[part].long()]  # (r, C, top, d)
+            keys = self.keys[books, named[part].long()]  # (r, C, top, d)
             flat = squared_distances(heads.flatten(0, 1), keys.flatten(0, 1))
             out[part] = flat.view(out[part].shape)
-        return out
+        return out.view(codes.shape)
 
     def exact_codes(self, x: Tensor, books: Tensor, allowed: Tensor, top: int = 1) -> Tensor:
         """The canonical codes (r, top), one codebook a row: x (r, m), books (r,)."""
         largest = max(self.n_pairs, self.projection.width) * self.key_dim
-        step = max(1, self._chunk_elements // largest)
+        step = max(1, chunk_elements(self) // largest)
         parts = [torch.empty((0, top), dtype=torch.int32, device=self.device)]
         for start in range(0, len(x), step):
             book = books[start : start + step]
@@ -231,29 +192,13 @@ class Keys:
         self, X: Any, index: KeyIndex, allowed: Tensor, top: int
     ) -> Iterator[tuple[slice, Tensor, int]]:
         """Canonical codes by chunks: (slice, codes (r, C, top), how many were decided again)."""
-        for part, x in validation.chunks(X, self._chunk_rows(1), "X", self.device):
-            rows = self.conditioning(x)
-            heads = self.projection(rows)
-            error = self.projection.rounding(rows, self.conditioning.rounding(x))
-            error = torch.as_tensor(error, dtype=heads.dtype, device=heads.device)
-            error = error.broadcast_to(heads.shape[:2])
-            codes, unsure = search(index, heads, top, error)
-            row, book = torch.nonzero(unsure, as_tuple=True)
-            decided_again = len(row)
-            if top == 1 and len(row):
-                unsure_heads, slack = heads[row, book], error[row, book]
-                nearest, sure = refine(
-                    index, self.keys, unsure_heads, book, slack, self._chunk_elements
-                )
-                codes[row[sure], book[sure], 0] = nearest[sure]
-                row, book = row[~sure], book[~sure]
-            if len(row):
-                codes[row, book] = self.exact_codes(x[row], book, allowed, top)
+        for part, x in validation.chunks(X, chunk_rows(self), "X", self.device):
+            codes, _, decided_again = nearest_keys(self, x, index, allowed, top)
             yield part, codes, decided_again
 
     def _restricted(self, active: Tensor | None, backend: str | None) -> tuple[KeyIndex, Tensor]:
         if active is None:
-            index = self._index if backend is None else None
+            index = self.index if backend is None else None
             allowed = self.first_of_equals
             return index or build_index(self.keys, allowed, backend), allowed
         expected = (self.n_codebooks, self.n_pairs)
@@ -269,14 +214,6 @@ class Keys:
             )
         allowed = first_of_equals(self.keys, active.to(self.device))
         return build_index(self.keys, allowed, backend), allowed
-
-    @property
-    def _chunk_elements(self) -> int:
-        return CHUNK_ELEMENTS.get(self.device.type, CHUNK_ELEMENTS["cpu"])
-
-    def _chunk_rows(self, top: int) -> int:
-        per_row = self.n_codebooks * self.key_dim * top + self.width + self.projection.width
-        return max(1, self._chunk_elements // per_row)
 
     def to(self, device: torch.device | str) -> Keys:
         """The same keys on another device."""

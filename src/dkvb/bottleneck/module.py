@@ -13,10 +13,9 @@ from torch.utils.checkpoint import checkpoint
 from dkvb._support import files
 from dkvb._support.hashing import bits
 from dkvb._support.validation import one_of, positive_int, real
-from dkvb.bottleneck.conditioning import Conditioning
 from dkvb.bottleneck.decoder import MeanPool, make_decoder
+from dkvb.bottleneck.heads import Conditioning, Projection
 from dkvb.bottleneck.keys import Keys
-from dkvb.bottleneck.projection import Projection
 from dkvb.bottleneck.values import count_usage, fetch, flat_codes, start_values
 
 GRADIENTS = ("values", "straight-through", "gumbel")
@@ -147,13 +146,13 @@ class KeyValueBottleneck(nn.Module):
             else:
                 positions = x.shape[1] * x.shape[2]
                 x = x.flatten(0, 2)
-        codes = self.frozen_keys().snap(x).nearest.long()  # (n·positions, C)
+        codes = self.frozen_keys().codes(x).long()  # (n·positions, C)
         if self.gradient != "values" and torch.is_grad_enabled():
             return self._decode(self._estimated(x, codes), positions)
         return self.forward_codes(codes.unflatten(0, (-1, positions)))
 
     def forward_codes(self, codes: Tensor) -> Tensor:
-        """Codes (n, C), or (n, positions, C), to outputs: for rows that were snapped before."""
+        """Codes (n, C), or (n, positions, C), to outputs: for rows whose codes are known."""
         if codes.ndim not in (2, 3) or codes.shape[-1] != self.values.shape[0]:
             raise ValueError(
                 f"codes: expected (n, {self.values.shape[0]}) or (n, positions, "

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from dkvb._support.files import State
-from dkvb.bottleneck.conditioning import Conditioning
 from dkvb.bottleneck.decoder import MeanPool
+from dkvb.bottleneck.heads import Conditioning, Projection
 from dkvb.bottleneck.keys import KeyReport, Keys
-from dkvb.bottleneck.projection import KINDS, Projection
+from dkvb.bottleneck.projection import KINDS
 
 if TYPE_CHECKING:
     from dkvb.bottleneck.module import KeyValueBottleneck

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from dkvb._support import process_group
+from dkvb.bottleneck.heads import Projection
 from dkvb.bottleneck.keys import Keys
-from dkvb.bottleneck.projection import Projection
 
 _made: WeakKeyDictionary[Keys, Keys] = WeakKeyDictionary()
 
@@ -36,7 +36,7 @@ def some_codebooks(keys: Keys, books: slice) -> Keys:
     >>> from dkvb import fit_keys
     >>> X = np.random.default_rng(0).normal(size=(100, 8))
     >>> keys = fit_keys(X, n_codebooks=4, n_pairs=5, key_dim=2, epochs=1)
-    >>> torch.equal(some_codebooks(keys, slice(1, 3)).snap(X).index, keys.snap(X).index[:, 1:3])
+    >>> torch.equal(some_codebooks(keys, slice(1, 3)).codes(X), keys.codes(X)[:, 1:3])
     True
     """
     count = len(range(keys.n_codebooks)[books])

@@ -147,8 +147,8 @@ def export(
     dtype: Annotated[
         Dtype, typer.Option(help="float16 for onnx; float16 or int8 for values learned by sgd.")
     ] = Dtype.float32,
-    prune: Annotated[
-        bool, typer.Option("--prune", help="Only what predicting needs: it cannot learn on.")
+    freeze: Annotated[
+        bool, typer.Option("--freeze", help="Only what predicting needs: it cannot learn on.")
     ] = False,
     with_encoder: Annotated[
         bool, typer.Option("--with-encoder", help="onnx: from images, not from embeddings.")
@@ -177,7 +177,7 @@ def export(
                 "--with-encoder: expected a model that remembers its encoder, or --encoder, and "
                 f"an .onnx file to write; got encoder {name} and {out.name}"
             )
-        classifier = found.classifier.prune() if prune else found.classifier
+        classifier = found.classifier.freeze() if freeze else found.classifier
         if out.suffix == ".onnx":
             trusted = allow_download or encoder.encoder is not None
             module = _encoder_of(found, name, encoder, trusted) if with_encoder else None
@@ -203,8 +203,10 @@ def export(
 def _facts(path: Path, found: Any) -> dict[str, Any]:
     classifier = found.classifier
     files = [path] if path.is_file() else sorted(p for p in path.iterdir() if p.is_file())
-    usual = type(classifier)().get_params()
-    params = {k: v for k, v in classifier.get_params().items() if k != "keys" and v != usual[k]}
+    params = _unusual(classifier.get_params(deep=False), type(classifier)().get_params())
+    if hasattr(classifier, "rule_"):
+        rule = classifier.rule_
+        params |= {"rule": rule.name, **_unusual(rule.get_params(), type(rule)().get_params())}
     facts: dict[str, Any] = {
         "model": str(path),
         "classifier": type(classifier).__name__,
@@ -225,12 +227,17 @@ def _facts(path: Path, found: Any) -> dict[str, Any]:
             "pairs": keys.n_pairs,
             "key_dim": keys.key_dim,
             "fingerprint": keys.fingerprint,
-            "generations": len(classifier.generations_),
+            "key_versions": len(classifier.key_versions_),
             "selected": round(float((usage > 0).mean()), 4),
             "held_out_novelty": _quantiles(keys.novelty.double().numpy()),
         }
-        facts["examples"] = {str(label): n for label, n in classifier.examples_.items()}
+        facts["examples"] = {str(label): n for label, n in classifier.class_count_.items()}
     return facts
+
+
+def _unusual(params: dict[str, Any], usual: dict[str, Any]) -> dict[str, Any]:
+    """Parameters that are not what they are by default."""
+    return {k: v for k, v in params.items() if k not in usual or v != usual[k]}
 
 
 def _is_plain(value: Any) -> bool:

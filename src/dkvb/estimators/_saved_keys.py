@@ -17,7 +17,7 @@ from dkvb.estimators.serialisation import Saved
 class SavedWithKeys(Saved):
     """An estimator over frozen keys, which stand in its file or in another."""
 
-    keys: Keys | None
+    keys: Any  # Keys, a mapping, or None
 
     def save(
         self, path: str | Path, *, keys: str | Path | None = None, dtype: str | None = None
@@ -34,7 +34,7 @@ class SavedWithKeys(Saved):
 
     @abstractmethod
     def _known_keys(self) -> list[Keys]:
-        """All keys that were learned with, oldest first."""
+        """All keys that were learned with, the oldest first."""
 
     @abstractmethod
     def _recall(self, state: State, keys: dict[str, Keys]) -> None:
@@ -44,17 +44,21 @@ class SavedWithKeys(Saved):
         self, folder: Path = Path(), shared: Path | None = None, dtype: str | None = None
     ) -> State:
         keys = self._known_keys() if self._begun() else []
-        if self.keys is not None and self.keys.fingerprint not in [k.fingerprint for k in keys]:
-            keys.append(self.keys)
+        given = self.keys
+        if isinstance(given, Keys) and given.fingerprint not in [k.fingerprint for k in keys]:
+            keys.append(given)
         return self._described(dtype).with_part("keys", _keys_part(keys, shared, folder))
 
     @classmethod
     def _from_file_state(cls, state: State, device: str) -> Self:
         found = _keys_by_fingerprint(state.part("keys"), device)
         named = state.fact("params", dict).get("keys")
-        if named is not None and (not isinstance(named, str) or named not in found):
-            raise state.damaged("keys: expected those that the file holds or names")
-        estimator = cls._made(state, device, keys=None if named is None else found[named])
+        given = {}
+        if isinstance(named, str):
+            if named not in found:
+                raise state.damaged("keys: expected those that the file holds or names")
+            given = {"keys": found[named]}
+        estimator = cls._made(state, device, **given)
         if estimator._begun_with(state):
             estimator._recall(state.part("learned"), found)
         return estimator
@@ -69,11 +73,11 @@ def _keys_part(keys: list[Keys], shared: Path | None, folder: Path) -> State:
         facts["file"] = os.path.relpath(shared.resolve(), folder.resolve())
     state = State(facts=facts)
     first: State | None = None
-    for number, generation in enumerate(keys):
-        if generation.fingerprint == elsewhere:
+    for number, version in enumerate(keys):
+        if version.fingerprint == elsewhere:
             continue
-        own = keys_state(generation)
-        # Generations share all but a few tensors, and say those once.
+        own = keys_state(version)
+        # Versions share all but a few tensors, and say those once.
         borrowed = [n for n, t in own.tensors.items() if first and t is first.tensors.get(n)]
         tensors = {n: t for n, t in own.tensors.items() if n not in borrowed}
         first = first or own

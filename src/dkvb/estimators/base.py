@@ -6,15 +6,14 @@ from abc import abstractmethod
 from typing import Any, Self
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassifierMixin
-from sklearn.utils import check_array, check_consistent_length, check_random_state, column_or_1d
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dkvb._support.files import State
-from dkvb._support.validation import one_of
-from dkvb.estimators.labels import LabelIndex, label_array
+from dkvb._support.validation import as_float32, embeddings
+from dkvb.estimators.labels import LabelIndex, check_labels
 from dkvb.estimators.serialisation import Saved, labels_from, labels_state
 
 Floats = NDArray[np.float64]
@@ -30,10 +29,6 @@ class OpenClassifier(ClassifierMixin, Saved):
         """The labels, sorted (Y,)."""
         return self._label_index().classes_
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Forget everything, then learn from these rows."""
-        return self._learn_from(X, y, classes=None, fresh=True)
-
     def decision_function(self, X: ArrayLike) -> Floats:
         """Scores (n, Y) in the order of `classes_`; for two classes their difference (n,)."""
         scores = self._sorted_scores(X)
@@ -44,38 +39,8 @@ class OpenClassifier(ClassifierMixin, Saved):
         """The labels and their columns; AttributeError before anything was learned."""
 
     @abstractmethod
-    def _learn_from(self, X: ArrayLike, y: ArrayLike, classes: Any, fresh: bool) -> Self:
-        """Check everything, then learn."""
-
-    @abstractmethod
     def _sorted_scores(self, X: ArrayLike) -> Floats:
         """Scores (n, Y) in the order of `classes_`."""
-
-    def _checked(self, X: Any, y: Any) -> tuple[Any, NDArray[Any]]:
-        """Rows and their labels (n,), or an error that says what is wrong with them."""
-        rows = self._as_rows(X)
-        if y is None:
-            raise ValueError(
-                f"This {type(self).__name__} estimator requires y to be passed, "
-                "but the target y is None."
-            )
-        targets: NDArray[Any] = column_or_1d(label_array(y), warn=True)
-        check_consistent_length(rows, targets)
-        return rows, targets
-
-    def _remember_features(self, X: Any, reset: bool) -> None:
-        """Compare feature names and width with those before, or write them down."""
-        validate_data(self, X, reset=reset, skip_check_array=True)
-
-    def _as_rows(self, X: Any) -> Any:
-        """Rows (n, m) float32, or an error that says what is wrong with them."""
-        X = np.asarray(X) if isinstance(X, list | tuple) else X
-        if getattr(getattr(X, "dtype", None), "kind", "f") in "USMm":  # "0.5" would become 0.5
-            raise TypeError(f"X: expected numbers; got dtype {X.dtype}; convert to float32")
-        with np.errstate(over="ignore", invalid="ignore"):  # the check says better what is wrong
-            rows: Rows = check_array(X, dtype=np.float32, order="C", estimator=self, input_name="X")
-        # torch cannot mark a tensor as read-only, so a memory map is copied.
-        return rows if rows.flags.writeable else rows.copy()
 
     def _seed(self, random_state: int | np.random.RandomState | None) -> int:
         """One integer for all that is random from here on."""
@@ -90,6 +55,10 @@ class StreamClassifier(OpenClassifier):
     """
 
     _labels: LabelIndex
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Discard what was learned, then learn from these rows."""
+        return self._learn_from(X, y, classes=None, fresh=True)
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:
         """Learn from these rows, beside what was learned before.
@@ -148,6 +117,20 @@ class StreamClassifier(OpenClassifier):
             estimator._labels = labels
         return estimator
 
+    def _checked(self, X: Any, y: Any) -> tuple[Any, NDArray[Any]]:
+        """Rows and their labels (n,), or an error that says what is wrong with them."""
+        rows = self._as_rows(X)
+        return rows, check_labels(y, len(rows), self)
+
+    def _remember_features(self, X: Any, reset: bool) -> None:
+        """Compare feature names and width with those before, or write them down."""
+        validate_data(self, X, reset=reset, skip_check_array=True)
+
+    def _as_rows(self, X: Any) -> Any:
+        """Rows (n, m) float32, or an error that says what is wrong with them."""
+        rows = embeddings(X, self)
+        return rows if type(rows) is np.ndarray else as_float32(rows).cpu().numpy()
+
     def _learn_from(self, X: ArrayLike, y: ArrayLike, classes: Any, fresh: bool) -> Self:
         # Every check comes before the first change.
         self._check_settings()
@@ -160,7 +143,7 @@ class StreamClassifier(OpenClassifier):
             self._start(self.n_features_in_)
         self._grow(len(labels))
         self._labels = labels
-        self._learn(rows, labels.columns(targets))
+        self._learn(rows, labels.indices(targets))
         return self
 
     def _sorted_scores(self, X: ArrayLike) -> Floats:
@@ -168,13 +151,6 @@ class StreamClassifier(OpenClassifier):
         rows = self._as_rows(X)
         self._remember_features(X, reset=False)
         return self._scores(rows)[:, self._labels.order]  # (n, Y)
-
-
-def check_device(device: str) -> None:
-    """Raise for a device that is not one of ours, or not there."""
-    one_of("device", str(device).split(":")[0], ("cpu", "cuda"))
-    if str(device).startswith("cuda") and not torch.cuda.is_available():
-        raise ValueError("device: expected a machine with CUDA for 'cuda'; got none; use 'cpu'")
 
 
 def class_sums(rows: Floats, columns: Columns, n_columns: int) -> tuple[Floats, Columns]:

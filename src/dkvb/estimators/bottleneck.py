@@ -2,131 +2,163 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Mapping
 from copy import copy
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils.validation import check_is_fitted
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from dkvb._support import validation
-from dkvb.bottleneck import Codes, Keys, growth
-from dkvb.bottleneck.assignment import TEMPERATURE
-from dkvb.estimators._keyed import KeyedClassifier
-from dkvb.estimators._memory import AuditRecord
-from dkvb.estimators.base import Floats, softmax
+from dkvb._support import process_group, validation
+from dkvb._support.files import State
+from dkvb.bottleneck import Batch, Keys, fit_keys, growth
+from dkvb.bottleneck.lazy_rows import picked
+from dkvb.estimators._saved_keys import SavedWithKeys
+from dkvb.estimators.base import Floats, OpenClassifier, softmax
 from dkvb.estimators.explain import Explanation, explain
+from dkvb.estimators.labels import LabelIndex, check_labels
+from dkvb.estimators.learned_state import AuditRecord, LearnedState
 from dkvb.estimators.novelty import Drift, compare, distance_from_keys, novelty, unknown_label
-from dkvb.rules.base import RULES
+from dkvb.estimators.parameters import (
+    check_keys,
+    key_settings,
+    refuse_unknown,
+    repeated,
+    without_unknown,
+)
+from dkvb.estimators.rule_params import fitted_rule, params_from_flat, rule_from
+from dkvb.estimators.serialisation import labels_from, labels_state
+from dkvb.rules import Rule, make_rule
+
+FEW_CLASSES = 10  # of a first batch, from which keys are fitted without a warning
 
 
-class BottleneckClassifier(KeyedClassifier):
-    """Snap embeddings to frozen keys; learn in the values of the keys selected, and nowhere else.
+class FewClassesWarning(UserWarning):
+    """Keys are fitted to a first batch of few classes, and serve others worse."""
 
-    `keys` come from `fit_keys`, on any unlabelled rows of the same encoder; without them they are
-    fitted to the first rows learned, with `n_codebooks`, `n_pairs`, `key_dim`, `key_method`,
-    `key_epochs`, `conditioning` and `n_components`, each by default the rule's own. `rule` says how
-    values learn:
 
-    - `"sgd"`, the paper's: `epochs` passes of gradient descent over the rows of each `partial_fit`.
-      Unless the first call declares all classes, as the paper does, a hidden column learns for
-      those yet to come.
-      `value_dtype` "bfloat16" or "float16" stores values in half the memory.
-    - `"counts"`: one count a pair and class, in one pass. A pair borrows `smoothing` examples of
-      each class from the keys around it; `pooling` of codebooks is by `"posterior"` or, as the
-      paper's mean, by `"votes"`.
-    - `"least_squares"`: soft reads of all keys (their `temperature`), and values that solve a ridge
-      problem from sums. With `ledger=True` the conditioned rows are stored, so that `forget` can
-      find those of a class.
+@without_unknown
+class BottleneckClassifier(OpenClassifier, SavedWithKeys):
+    """Assign embeddings to frozen keys; learn in the values of these keys, and nowhere else.
 
-    With `prior="uniform"` classes stand on an equal footing in the last two however many examples
-    each has; with `"empirical"` frequent classes are favoured. These two do not depend on the
-    order of the data, can `merge`, and can `forget_samples`.
-    `search` says which keys the first two may use to predict: `"selected"`, those that learning has
-    selected at least once (`sgd`, as in the paper's experiments), or `"all"` (`counts`).
-    With `reject`, inputs of higher `novelty` are answered "unknown", or −1 if labels are numbers.
-
-    Needs: no task boundaries, no replay, no classes known in advance.
+    Needs: no task boundaries, no rehearsal, no classes known in advance.
     Memory: m·C·d + C·K·d numbers of `keys`, shared by all classifiers that use them, and C·K·Y
     values (`sgd`), one count for each pair and class seen together (`counts`), or (C·K)² and C·K·Y
     sums (`least_squares`).
 
+    Parameters of a rule belong to the rule: `rule=rules.Counts(pseudocount=0.02)`, or
+    `set_params(rule__pseudocount=0.02)`, which counts from the next `fit` on. Parameters that
+    change predictions only may be set on the fitted rule, `clf.rule_.set_params(pseudocount=0.02)`.
+
+    Parameters
+    ----------
+    keys : Keys, mapping or None
+        Frozen keys from `fit_keys`, on any unlabelled rows of the same encoder. Without them keys
+        are fitted to the first rows learned, with the preset of the rule, and with what a mapping
+        overrides, such as `{"n_codebooks": 8, "n_pairs": 16}`.
+    rule : "counts", "sgd" or "least_squares", or an object
+        How values learn: `rules.Counts`, `rules.SGD` or `rules.LeastSquares`.
+    novelty_threshold : float or None
+        Inputs of higher `novelty` are answered "unknown", or −1 if labels are numbers.
+    random_state : int, RandomState or None
+        Random seed, of keys that are fitted here and of `rules.SGD`.
+    device : "cpu" or "cuda"
+        Where the keys and values are.
+
+    Attributes
+    ----------
+    rule_ : Rule
+        The fitted rule.
+    keys_, key_versions_ : Keys, tuple of Keys
+        The keys in use, and all that were learned with.
+    classes_ : array (Y,)
+        The labels, sorted.
+    class_count_ : dict
+        Rows learned of each class, by label.
+    audit_ : list of AuditRecord
+        What was unlearned or relabelled: how many rows and pairs, never which.
+    usage_ : array (C, K)
+        How often learning selected each pair.
+
+    Examples
+    --------
     >>> rng = np.random.default_rng(0)
     >>> y = np.repeat(["ant", "bee", "cat", "dog"], 50)
     >>> X = np.repeat(np.eye(4), 50, axis=0) + rng.normal(scale=0.1, size=(200, 4))
-    >>> clf = BottleneckClassifier(rule="counts", n_codebooks=8, n_pairs=16, key_dim=2)
+    >>> clf = BottleneckClassifier(keys={"n_codebooks": 8, "n_pairs": 16, "key_dim": 2})
     >>> clf.fit(X, y).score(X, y)
     1.0
     >>> clf.forget("cat").classes_
     array(['ant', 'bee', 'dog'], dtype='<U3')
     """
 
+    _state: LearnedState
+
     def __init__(
         self,
-        keys: Keys | None = None,
+        keys: Keys | Mapping[str, Any] | None = None,
+        rule: str | Rule = "counts",
         *,
-        rule: str = "sgd",
-        n_codebooks: int | None = None,
-        n_pairs: int | None = None,
-        key_dim: int | None = None,
-        key_method: str | None = None,
-        key_epochs: int | None = None,
-        conditioning: str | None = None,
-        n_components: int | None = None,
-        epochs: int = 1,
-        batch_size: int = 256,
-        learning_rate: float = 0.3,
-        label_smoothing: float = 0.1,
-        value_dtype: str = "float32",
-        search: str | None = None,
-        prior: str = "uniform",
-        pooling: str = "posterior",
-        smoothing: float = 0.025,
-        temperature: float = TEMPERATURE,
-        ledger: bool = False,
-        reject: float | None = None,
+        novelty_threshold: float | None = None,
         random_state: int | np.random.RandomState | None = 0,
         device: str = "cpu",
+        **unknown: Any,
     ) -> None:
+        refuse_unknown("BottleneckClassifier", unknown)
         self.keys = keys
         self.rule = rule
-        self.n_codebooks = n_codebooks
-        self.n_pairs = n_pairs
-        self.key_dim = key_dim
-        self.key_method = key_method
-        self.key_epochs = key_epochs
-        self.conditioning = conditioning
-        self.n_components = n_components
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.label_smoothing = label_smoothing
-        self.value_dtype = value_dtype
-        self.search = search
-        self.prior = prior
-        self.pooling = pooling
-        self.smoothing = smoothing
-        self.temperature = temperature
-        self.ledger = ledger
-        self.reject = reject
+        self.novelty_threshold = novelty_threshold
         self.random_state = random_state
         self.device = device
 
     @classmethod
-    def with_key_rows(cls, key_rows: Any, *, progress: bool = False, **settings: Any) -> Self:
+    def with_key_rows(cls, key_rows: Any, *, progress: bool = False, **params: Any) -> Self:
         """A classifier whose keys are fitted to unlabelled rows."""
-        classifier = cls(**settings)
+        classifier = cls(**params)
         classifier._check_settings()
         classifier.keys = classifier.fit_keys(key_rows, progress)
         return classifier
 
-    def prepare(self, X: ArrayLike) -> Any:
-        """What can be computed once from embeddings and given to any method in their place."""
-        keys = self._keys_in_use()
-        return X if keys is None else RULES[self.rule](self).prepare(keys, X)
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters, those of the rule as `rule__pseudocount`; they count from the next
+        `fit` on, `novelty_threshold` from now on."""
+        if isinstance(self.rule, str) and any(name.startswith("rule__") for name in params):
+            self.rule = make_rule(params.pop("rule", self.rule))
+        super().set_params(**params)
+        return self
+
+    def fit_keys(self, X: Any, progress: bool = False) -> Keys:
+        """Keys of this classifier's sizes from unlabelled rows; see `dkvb.fit_keys`."""
+        return fit_keys(
+            X,
+            **self.key_settings(),
+            random_state=self._seed(self.random_state),
+            device=self.device,
+            progress=progress,
+        )
+
+    def key_settings(self) -> dict[str, Any]:
+        """Arguments of `fit_keys`: the rule's preset, and what `keys` overrides."""
+        return key_settings(self.keys, make_rule(self.rule).preset)
+
+    def batch(self, X: ArrayLike) -> Batch:
+        """Embeddings whose codes are searched for once, accepted by all methods in place of X."""
+        return self._batch(X, self._known_or_given_keys())
 
     # ------------------------------------------------------------------ learning and predicting
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Discard what was learned, then learn from these rows."""
+        if hasattr(self, "_state"):
+            self._check_changeable("fit")
+        return self._learn(X, y)
+
     def partial_fit(
         self,
         X: ArrayLike,
@@ -136,25 +168,32 @@ class BottleneckClassifier(KeyedClassifier):
     ) -> Self:
         """Learn from these rows, beside what was learned before.
 
-        `classes` declares labels that will come later, in any call; it is never needed. Where it
-        is given, labels in y are among these or known from earlier calls. With `sgd` and all
-        classes declared in the first call, values are those of the paper. A whole number in
-        `sample_weight` (n,) is how often a row counts, as if it were there so often.
+        Parameters
+        ----------
+        X : array (n, m) or Batch
+            Embeddings.
+        y : array (n,)
+            Labels: strings, whole numbers or booleans.
+        classes : array, optional
+            Labels that will come later, in any call; never needed. Where it is given, labels in y
+            are among these or known from earlier calls. With `rules.SGD` and all classes declared
+            in the first call, values are those of the paper.
+        sample_weight : array (n,) of whole numbers, optional
+            How often each row counts, as if it were there so often.
         """
-        fresh = not hasattr(self, "_memory")
-        return self._learn_from(X, y, classes, fresh, sample_weight)
+        before = self._check_changeable("partial_fit") if hasattr(self, "_state") else None
+        return self._learn(X, y, classes, sample_weight, before, first_of_many=before is None)
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """The label of the highest score (n,), or "unknown" (−1) where `reject` says so."""
-        memory, rows = self._ready(X)
-        if self.reject is not None and not isinstance(rows, Codes):
-            rows = memory.rule.prepare(memory.keys, rows)  # searched once for both
-        best = self._scores(memory, rows).argmax(axis=1)  # (n,)
-        labels: NDArray[Any] = memory.labels.classes_[best]
-        if self.reject is None:
+        """The label of the highest score (n,), or "unknown" (−1) above `novelty_threshold`."""
+        state = self._ready()
+        batch = self._batch(X, state.rule.keys_)
+        best = self._scores(state, batch).argmax(axis=1)  # (n,)
+        labels: NDArray[Any] = state.labels.classes_[best]
+        if self.novelty_threshold is None:
             return labels
-        far = novelty(memory.keys, distance_from_keys(memory.keys, rows)) > self.reject
-        return np.where(far, unknown_label(memory.labels), labels)
+        far = novelty(state.keys, distance_from_keys(batch)) > self.novelty_threshold
+        return np.where(far, unknown_label(state.labels), labels)
 
     def predict_proba(self, X: ArrayLike) -> Floats:
         """Probabilities (n, Y) in the order of `classes_`: the softmax of scores / temperature.
@@ -162,45 +201,83 @@ class BottleneckClassifier(KeyedClassifier):
         `counts` fits the temperature to a twentieth of the rows it learned, each scored as if it
         had not been learned, whatever the order they came in; `sgd` was trained with temperature 1.
         """
-        memory, rows = self._ready(X)
-        return softmax(self._scores(memory, rows) / memory.rule.temperature())
+        state = self._ready()
+        scores = self._scores(state, self._batch(X, state.rule.keys_))
+        return softmax(scores / state.rule.softmax_temperature())
 
     @property
     def learns_in_epochs(self) -> bool:
         """Whether k calls of one epoch learn what one call of k epochs does."""
-        return self.rule == "sgd"
+        return make_rule(self.rule).learns_in_epochs
 
     @property
     def splits_rows(self) -> bool:
         """Whether, of several processes, each learns from its own rows what one would from all."""
-        return RULES[self.rule].splits_rows
+        return make_rule(self.rule).splits_rows
+
+    # ------------------------------------------------------------------------------------ journals
+    def journal_record(self, X: ArrayLike, y: ArrayLike) -> State:
+        """What must be kept of rows to learn them again with `replay`, checked as `partial_fit`
+        checks them: codes or conditioned rows, and labels. Nothing is learned."""
+        state = self._check_changeable("partial_fit")
+        batch, targets, _ = self._checked(X, y, None, state)
+        index = LabelIndex()
+        index.add(targets, "y")
+        record = state.rule.journal_record(batch).with_part("labels", labels_state(index))
+        record.facts["keys"] = state.keys.fingerprint
+        record.tensors["class_index"] = torch.from_numpy(index.indices(targets))
+        return record
+
+    def replay(self, record: State) -> int:
+        """Learn what `journal_record` described, with the same result as `partial_fit`; returns the
+        number of rows."""
+        state = self._check_changeable("partial_fit")
+        if record.fact("keys", str) != state.keys.fingerprint:
+            raise record.damaged("keys: expected a record of this model's own keys; got others")
+        index = labels_from(record.part("labels"))
+        name = record.first_of("class_index", "columns")
+        class_index = record.whole_numbers(name, (None,), high=max(1, len(index))).numpy()
+        if not len(class_index):
+            raise record.damaged(f"{name}: expected at least one row")
+        targets = index.in_order_of_appearance()[class_index]  # (n,)
+        labels = state.labels.after_call(None, targets)
+        self._check_unknown(labels)
+        batch = state.rule.from_journal(record, len(class_index))
+        self._state = _learned(state, labels, frozenset(), batch, targets)
+        return len(class_index)
 
     # ------------------------------------------------------------------ changing what was learned
-    def forget_samples(self, X: ArrayLike, y: ArrayLike, generation: int | None = None) -> Self:
-        """Subtract rows that were learned with labels y (n,), as if they never had been.
+    def forget_samples(self, X: ArrayLike, y: ArrayLike, key_version: int | None = None) -> Self:
+        """Unlearn rows that were learned with labels y (n,), as if they never had been.
 
         A class of which no row is left is gone, unless it was declared. An error, which changes
         nothing, where the rows cannot all have been learned; not every such case shows in sums.
-        Once keys have grown, `generation` says which of `generations_` learned these rows.
+        Once keys have grown, `key_version` is the index in `key_versions_` of the keys that these
+        rows were learned with.
         """
-        memory = self._open("forget_samples")
-        rows, targets = self._checked_of(generation, X, y)
-        self._memory = memory.forget_samples(rows, targets)
+        state = self._check_changeable("forget_samples")
+        batch, targets = self._checked_of_version(key_version, X, y, state)
+        self._state = state.forget_samples(batch, targets)
         return self
 
     def relabel(
-        self, X: ArrayLike, y_old: ArrayLike, y_new: ArrayLike, generation: int | None = None
+        self, X: ArrayLike, y_old: ArrayLike, y_new: ArrayLike, key_version: int | None = None
     ) -> Self:
         """Give rows that were learned with labels y_old (n,) the labels y_new (n,)."""
-        memory = self._open("relabel")
-        rows, old = self._checked_of(generation, X, y_old)
-        _, new = self._checked_of(generation, X, y_new)
-        self._memory = memory.relabel(rows, old, new)
+        state = self._check_changeable("relabel")
+        batch, old = self._checked_of_version(key_version, X, y_old, state)
+        new = check_labels(y_new, len(batch), self)
+        self._check_unknown(state.labels.after_call(None, new, name="y_new"))
+        without = state.forget_samples(batch, old)
+        labels = without.labels.after_call(None, new, name="y_new")
+        changed = _learned(without, labels, frozenset(), batch, new)
+        record = replace(without.audit[-1], operation="relabel")
+        self._state = replace(changed, audit=(*state.audit, record))
         return self
 
     def forget(self, label: Any) -> Self:
-        """Subtract all that was learned of a class, as if it never had been."""
-        self._memory = self._open("forget").forget(label)
+        """Unlearn all that was learned of a class, as if it never had been."""
+        self._state = self._check_changeable("forget").forget(label)
         return self
 
     def merge(self, other: BottleneckClassifier) -> Self:
@@ -208,56 +285,56 @@ class BottleneckClassifier(KeyedClassifier):
 
         The result is what one classifier would have learned from the rows of both.
         """
-        memory = self._open("merge")
+        state = self._check_changeable("merge")
         if not isinstance(other, BottleneckClassifier):
             raise TypeError(f"other: expected a BottleneckClassifier; got {type(other).__name__}")
         if other is self:
             raise ValueError(
                 "other: expected another classifier; got this one, whose rows would count twice"
             )
-        self._memory = memory.merge(other._open("merge"))
+        theirs = other._check_changeable("merge")
+        labels = state.labels.after_call(None, theirs.labels.in_order_of_appearance(), name="other")
+        self._check_unknown(labels)
+        self._state = state.merge(theirs, labels)
         return self
 
     def grow_keys(self, X: ArrayLike, n_new: int | None = None, above: float = 0.95) -> Self:
-        """Add up to `n_new` pairs a codebook (by default, an eighth) among rows whose novelty is
+        """Add up to `n_new` pairs per codebook (by default, an eighth) among rows whose novelty is
         `above` a quantile; nothing happens where there are none.
 
         New keys take the places of those that learning never selected, and are appended where
         there are no more of these, so that what was learned stays where it is. Only inputs that
-        come later snap to them. Call it once most of what is known has been learned.
+        come later are assigned to them. Call it once most of what is known has been learned.
         """
-        memory = self._open("grow_keys")
+        state = self._check_changeable("grow_keys")
         if n_new is not None:
             validation.positive_int("n_new", n_new)
         validation.real("above", above, low=0, high=1)
-        rows = self._as_rows(X)
-        far = novelty(memory.keys, distance_from_keys(memory.keys, rows)) > above
+        batch = self._batch(X, state.keys)
+        far = novelty(state.keys, distance_from_keys(batch)) > above
         if far.any():
-            rows = rows.rows if isinstance(rows, Codes) else rows
-            selected = memory.rule.usage() > 0
-            n_new = n_new or max(1, memory.keys.n_pairs // 8)
-            keys = growth.grow(memory.keys, rows[far], selected, n_new)
-            self._memory = memory.change_keys(keys)
+            n_new = n_new or max(1, state.keys.n_pairs // 8)
+            grown = growth.grow(state.keys, batch[far].X, state.rule.usage() > 0, n_new)
+            self._state = state.with_keys(grown)
         return self
 
-    def prune(self) -> Self:
-        """A smaller copy that predicts the same and cannot learn or forget any more.
+    def freeze(self) -> Self:
+        """A smaller, inference-only copy: it predicts the same and cannot learn or unlearn.
 
-        What was kept for calibration, forgetting and merging is gone; so are pairs that cannot be
-        read, where `search` is "selected".
+        What was kept for calibration, unlearning and merging is gone; so are pairs that cannot be
+        read, where `candidate_keys` is "used".
         """
-        self._ready_memory()
+        frozen = self._ready().freeze()
         twin = copy(self)
-        twin._memory = twin._memory.sealed()
-        twin.keys, twin._sealed = twin._memory.keys, True
+        twin._state, twin.keys = frozen, frozen.keys
         return twin
 
     # ------------------------------------------------------------------------------- looking at it
     def novelty(self, X: ArrayLike) -> Floats:
         """How far inputs lie from their keys (n,): the share of key-initialisation rows, held out
         from fitting keys, that lie nearer to theirs. Near 1: the keys never saw the like."""
-        keys = self._some_keys()
-        return novelty(keys, distance_from_keys(keys, self._as_rows(X)))
+        batch = self.batch(X)
+        return novelty(batch.keys, distance_from_keys(batch))
 
     def drift(self, X: ArrayLike, reference: ArrayLike) -> Drift:
         """Whether two batches lie equally far from the keys: a test with a p-value.
@@ -265,48 +342,273 @@ class BottleneckClassifier(KeyedClassifier):
         If both come from one source, p is below 0.05 in 5 % of the cases. Rows that keys were
         fitted to are no reference for others: they lie nearer.
         """
-        keys = self._some_keys()
-        distances = (distance_from_keys(keys, self._as_rows(rows)) for rows in (X, reference))
-        return compare(keys, *distances)
+        keys = self._known_or_given_keys()
+        return compare(keys, *(distance_from_keys(self._batch(x, keys)) for x in (X, reference)))
 
     def explain(self, x: ArrayLike) -> Explanation:
         """Which pairs voted for which class, and from how many examples, for one input (m,)."""
-        if not isinstance(x, Codes):
-            x = np.atleast_2d(np.asarray(x))
-        memory, rows = self._ready(x)
-        if len(rows) != 1:
-            raise ValueError(f"x: expected one input; got {len(rows)}; explain them one by one")
-        return explain(memory, rows)
+        state = self._ready()
+        batch = self._batch(x if isinstance(x, Batch) else np.atleast_2d(np.asarray(x)), state.keys)
+        if len(batch) != 1:
+            raise ValueError(f"x: expected one input; got {len(batch)}; explain them one by one")
+        return explain(state, batch)
+
+    @property
+    def rule_(self) -> Rule:
+        return self._fitted().rule
 
     @property
     def keys_(self) -> Keys:
-        """The keys in use."""
-        return self._memory.keys
+        return self._fitted().keys
 
     @property
-    def generations_(self) -> tuple[Keys, ...]:
-        """The keys that were ever learned with, oldest first: more than one if keys have grown."""
-        return self._memory.generations
+    def key_versions_(self) -> tuple[Keys, ...]:
+        return self._fitted().key_versions
 
     @property
     def audit_(self) -> list[AuditRecord]:
-        """What was forgotten or given another label: how many rows and pairs, never which."""
-        return list(self._memory.audit)
+        return list(self._fitted().audit)
 
     @property
-    def examples_(self) -> dict[Any, int]:
-        """How many rows of each class were learned, by label, in the order of `classes_`."""
-        memory = self._memory
-        rows = memory.rows[memory.labels.order].tolist()
-        return dict(zip(memory.labels.classes_.tolist(), rows, strict=True))
+    def class_count_(self) -> dict[Any, int]:
+        state = self._fitted()
+        counts = state.class_counts[state.labels.order].tolist()
+        return dict(zip(state.labels.classes_.tolist(), counts, strict=True))
 
     @property
     def usage_(self) -> NDArray[np.int64]:
-        """How often learning selected each pair (C, K)."""
-        check_is_fitted(self, "_memory")
-        return self._memory.rule.usage().cpu().numpy()
+        return self._fitted().rule.usage().cpu().numpy()
 
     def state_tensors(self) -> dict[str, Tensor]:
         """All that was learned, classes sorted: equal models, equal tensors."""
-        check_is_fitted(self, "_memory")
-        return self._memory.state_tensors()
+        return self._fitted().state_tensors()
+
+    # -------------------------------------------------------------------- one way in, for all ways
+    def _learn(
+        self,
+        X: Any,
+        y: Any,
+        classes: Any = None,
+        sample_weight: Any = None,
+        before: LearnedState | None = None,
+        first_of_many: bool = False,
+    ) -> Self:
+        """Check everything, then replace what was learned in one assignment."""
+        self._check_settings()
+        rows, targets, labels = self._checked(X, y, classes, before)
+        if sample_weight is not None:
+            chosen = repeated(sample_weight, len(targets))
+            rows = rows[chosen] if isinstance(rows, Batch) else picked(rows, chosen)
+            targets = targets[chosen]
+        declared = _distinct(classes)
+        if before is None:
+            if first_of_many and self.keys is None:
+                _warn_of_few_classes(_distinct(targets), declared)
+            state = self._started(rows, open_ended=classes is None)
+            keys = state.rule.keys_
+            known = isinstance(rows, Batch) and rows.keys.fingerprint == keys.fingerprint
+            embeddings = rows.X if isinstance(rows, Batch) else rows
+            batch = Batch(keys, embeddings, rows.known_codes if known else None)
+        else:
+            before.check_continued(make_rule(self.rule), self.keys)
+            state, batch = before, rows
+        state = _learned(state, labels, declared, batch, targets)
+        if before is None and isinstance(X, Batch):
+            self.n_features_in_ = X.shape[1]
+        elif before is None:
+            validate_data(self, X, reset=True, skip_check_array=True)
+        self._state = state
+        return self
+
+    def _checked(
+        self, X: Any, y: Any, classes: Any, state: LearnedState | None
+    ) -> tuple[Any, NDArray[Any], LabelIndex]:
+        """Rows, their labels (n,), and all labels once these are learned; or an error that says
+        what is wrong with them. Every way to learn comes through here."""
+        if state is None:
+            rows, known = X if isinstance(X, Batch) else self._embeddings(X), LabelIndex()
+            if isinstance(self.keys, Keys):
+                self._check_width(rows, self.keys)
+        else:
+            rows, known = self._batch(X, state.rule.keys_), state.labels
+        targets = check_labels(y, len(rows), self)
+        labels = known.after_call(classes, *_of_all_processes(targets), targets)
+        self._check_unknown(labels)
+        return rows, targets, labels
+
+    def _started(self, rows: Any, open_ended: bool) -> LearnedState:
+        """Nothing learned yet, with the keys given or new ones for these rows."""
+        rule, keys = clone(make_rule(self.rule)), self.keys
+        if not isinstance(keys, Keys):
+            keys = self.fit_keys(rows.X if isinstance(rows, Batch) else rows)
+        fitted = rule.start(
+            keys.to(self.device), seed=self._seed(self.random_state), open_ended=open_ended
+        )
+        return LearnedState(LabelIndex(), np.zeros(0, np.int64), frozenset(), fitted)
+
+    def _embeddings(self, X: Any) -> Any:
+        """Embeddings (n, m), or an error that says what is wrong with them."""
+        if process_group.world_size() > 1 and len(X) == 0:  # other processes may have some
+            return np.asarray(X, dtype=np.float32)
+        return validation.embeddings(X, self)
+
+    def _check_width(self, rows: Any, keys: Keys) -> None:
+        if rows.shape[1] != keys.width:
+            raise ValueError(
+                f"X: expected width {keys.width}, that of the keys; got {rows.shape[1]}; "
+                "use embeddings of the encoder that the keys were fitted to"
+            )
+
+    def _batch(self, X: Any, keys: Keys) -> Batch:
+        """X as a batch of these keys."""
+        if not isinstance(X, Batch):
+            rows = self._embeddings(X)
+            validate_data(self, X, reset=False, skip_check_array=True)
+            self._check_width(rows, keys)
+            return Batch(keys, rows)
+        if X.keys is keys or X.keys.fingerprint == keys.fingerprint:
+            return X
+        raise ValueError(
+            "X: expected embeddings, or a batch of this classifier's own keys; got a batch of "
+            "other keys; make it with batch(embeddings)"
+        )
+
+    def _checked_of_version(
+        self, key_version: int | None, X: Any, y: Any, state: LearnedState
+    ) -> tuple[Batch, NDArray[Any]]:
+        """Rows and labels, the rows with the codes that an earlier version of the keys gave."""
+        latest = len(state.earlier_keys)
+        if key_version is None and latest:
+            raise ValueError(
+                f"key_version: expected 0 to {latest}, since keys have grown: that of the keys "
+                "which these rows were learned with; got None"
+            )
+        if key_version not in (None, *range(latest + 1)):
+            raise ValueError(f"key_version: expected 0 to {latest}; got {key_version!r}")
+        keys = state.keys if key_version is None else state.key_versions[key_version]
+        if isinstance(X, Batch) and X.keys.fingerprint != keys.fingerprint and X.X is not None:
+            X = Batch(keys, X.X) if key_version is not None else X
+        batch = self._batch(X, keys)
+        return batch, check_labels(y, len(batch), self)
+
+    def _check_settings(self) -> None:
+        make_rule(self.rule).check_params()
+        check_keys(self.keys)
+        if self.novelty_threshold is not None:
+            validation.real("novelty_threshold", self.novelty_threshold, low=0, high=1)
+        validation.check_device(self.device)
+
+    def _check_unknown(self, labels: LabelIndex) -> None:
+        """Raise where a class could not be told from rejected inputs."""
+        if self.novelty_threshold is not None:
+            unknown_label(labels)
+
+    def _check_changeable(self, operation: str) -> LearnedState:
+        """What was learned, if it may be changed."""
+        state = self._fitted()
+        if state.inference_only:
+            raise ValueError(
+                f"{operation}: expected a classifier that can change; got an inference-only copy; "
+                "use the classifier that freeze() made it from"
+            )
+        return state
+
+    def _fitted(self) -> LearnedState:
+        check_is_fitted(self, "_state")
+        return self._state
+
+    def _ready(self) -> LearnedState:
+        """What was learned, if there is anything to predict from."""
+        state = self._fitted()
+        if not state.class_counts.any():
+            raise NotFittedError("All that was learned was unlearned: learn something first.")
+        return state
+
+    def _known_or_given_keys(self) -> Keys:
+        if hasattr(self, "_state"):
+            return self._state.keys
+        if not isinstance(self.keys, Keys):
+            raise NotFittedError("There are no keys yet: pass keys, or learn something first.")
+        return make_rule(self.rule).local_keys(self.keys.to(self.device))
+
+    def _scores(self, state: LearnedState, batch: Batch) -> Floats:
+        scores: Floats = state.rule.scores(batch).double().cpu().numpy()
+        return scores[:, state.labels.order]  # (n, Y)
+
+    def _sorted_scores(self, X: ArrayLike) -> Floats:
+        state = self._ready()
+        return self._scores(state, self._batch(X, state.rule.keys_))
+
+    def _label_index(self) -> LabelIndex:
+        return self._fitted().labels
+
+    # ------------------------------------------------------------------------------------- files
+    def _begun(self) -> bool:
+        return hasattr(self, "_state")
+
+    def _known_keys(self) -> list[Keys]:
+        return list(self._state.key_versions)
+
+    def _to_state(self, dtype: str | None = None) -> State:
+        return self._state.to_state(dtype)
+
+    def _saved_params(self) -> dict[str, Any]:
+        params = super()._saved_params()
+        if isinstance(self.rule, str):
+            params["rule"] = {"name": self.rule, "params": None}
+        return params
+
+    @classmethod
+    def _params_from(cls, saved: dict[str, Any]) -> dict[str, Any]:
+        params = super()._params_from(saved)
+        if isinstance(params.get("rule"), str):
+            return params_from_flat(params)
+        return params | {"rule": rule_from(params["rule"])}
+
+    def _recall(self, state: State, keys: dict[str, Keys]) -> None:
+        self._state = LearnedState.from_state(state, fitted_rule(state, self.rule), keys)
+        if self._state.keys.width != self.n_features_in_:
+            raise state.damaged("n_features: expected the width of the keys")
+
+
+def _learned(
+    before: LearnedState, labels: LabelIndex, declared: frozenset[Any], batch: Any, y: Any
+) -> LearnedState:
+    """With rows of labels y (n,), all of them in `labels`."""
+    class_index = labels.indices(y)
+    rule = before.rule.learn(batch, before.tensor(class_index), len(labels))
+    counted = np.bincount(class_index, minlength=len(labels))
+    if rule.splits_rows and process_group.world_size() > 1:
+        counted = process_group.all_reduce(torch.from_numpy(counted)).numpy()
+    return replace(
+        before,
+        labels=labels,
+        class_counts=counted + np.pad(before.class_counts, (0, len(labels) - len(before.labels))),
+        declared=before.declared | declared,
+        rule=rule,
+    )
+
+
+def _distinct(labels: Any) -> frozenset[Any]:
+    """Distinct labels as plain values."""
+    return frozenset() if labels is None else frozenset(LabelIndex.from_list(labels).to_list())
+
+
+def _of_all_processes(targets: NDArray[Any]) -> list[Any]:
+    """The labels of each process, of several: all come to the same class indices, or error."""
+    if process_group.world_size() < 2:
+        return []
+    return process_group.all_gather_objects(np.unique(targets).tolist())
+
+
+def _warn_of_few_classes(present: frozenset[Any], declared: frozenset[Any]) -> None:
+    """Warn where keys are about to be fitted to few of the classes."""
+    if len(present) >= FEW_CLASSES or (declared and 2 * len(present) >= len(declared)):
+        return
+    warnings.warn(
+        f"keys: fitted to a first batch of {len(present)} classes, and frozen from here on; other "
+        "classes will be told apart less well; pass keys=fit_keys(X) with unlabelled rows of all "
+        "kinds, or declare classes where these are all there are",
+        FewClassesWarning,
+        stacklevel=4,
+    )

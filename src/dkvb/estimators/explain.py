@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkvb.estimators._memory import Memory
+from dkvb.bottleneck import Batch
+from dkvb.estimators.learned_state import LearnedState
 from dkvb.estimators.novelty import distance_from_keys, novelty
 
 
@@ -74,13 +75,14 @@ class Explanation:
         return "\n".join(lines)
 
 
-def explain(memory: Memory, row: Any) -> Explanation:
+def explain(state: LearnedState, batch: Batch) -> Explanation:
     """How one row comes to its label."""
-    evidence = memory.rule.evidence(row)
-    classes, order = memory.labels.classes_, memory.labels.order
-    scores = memory.rule.scores(row).double().cpu().numpy()[0, order]  # (Y,)
+    rule = state.rule
+    evidence = rule.evidence(batch)
+    classes, order = state.labels.classes_, state.labels.order
+    scores = rule.scores(batch).double().cpu().numpy()[0, order]  # (Y,)
     pairs = evidence.codes[0].long().cpu()  # (C,)
-    selected = memory.rule.usage().cpu().gather(1, pairs[:, None])[:, 0]
+    selected = rule.usage().cpu().gather(1, pairs[:, None])[:, 0]
     examples = evidence.examples
     return Explanation(
         label=classes[scores.argmax()].item(),
@@ -90,5 +92,5 @@ def explain(memory: Memory, row: Any) -> Explanation:
         contributions=evidence.contributions[0].cpu().numpy()[:, order],
         examples=None if examples is None else examples[0].cpu().numpy()[:, order],
         selected=selected.numpy(),
-        novelty=float(novelty(memory.keys, distance_from_keys(memory.keys, row))[0]),
+        novelty=float(novelty(state.keys, distance_from_keys(batch))[0]),
     )

@@ -1,4 +1,4 @@
-"""Which label stands in which column of a model's scores."""
+"""Labels and their class indices: the columns of a model's scores."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils import column_or_1d
 
 Label: TypeAlias = int | float | str | bool
 
@@ -30,6 +31,19 @@ def label_array(labels: Any) -> NDArray[Any]:
     mixed = np.array(list(labels), dtype=object)
     kinds = {_kind_of(label) for label in mixed.flat}
     return np.array(mixed.tolist()) if len(kinds) == 1 and None not in kinds else mixed
+
+
+def check_labels(y: Any, n: int, estimator: Any) -> NDArray[Any]:
+    """Labels (n,), one for each row, or an error that says what is wrong with them."""
+    if y is None:
+        raise ValueError(
+            f"This {type(estimator).__name__} estimator requires y to be passed, "
+            "but the target y is None."
+        )
+    labels: NDArray[Any] = column_or_1d(label_array(y), warn=True)
+    if len(labels) != n:
+        raise ValueError(f"y: expected {n} labels, one for each row of X; got {len(labels)}")
+    return labels
 
 
 def _kind_of(label: object) -> str | None:
@@ -81,47 +95,47 @@ def _typed(objects: NDArray[Any], name: str) -> NDArray[Any]:
 
 
 class LabelIndex:
-    """Labels of one kind, each with a column, in order of appearance.
+    """Labels of one kind, each with a class index, in order of appearance.
 
     Kinds are "number" (integers, and floats without a fraction, as in scikit-learn), "string" and
-    "boolean". `classes_` has them sorted; `order` leads from columns to that order.
+    "boolean". `classes_` has them sorted; `order` leads from class indices to that order.
 
     >>> index = LabelIndex()
     >>> index.add(["cat", "ant"])
     >>> index.add(["bee", "cat"])
     >>> index.classes_.tolist(), index.order.tolist()
     (['ant', 'bee', 'cat'], [1, 2, 0])
-    >>> index.columns(["bee", "cat"]).tolist()
+    >>> index.indices(["bee", "cat"]).tolist()
     [2, 0]
     """
 
     def __init__(self) -> None:
         self.kind: str | None = None
-        self._column: dict[Any, int] = {}
+        self._index: dict[Any, int] = {}
         self._dtype = np.dtype(np.int64)
         self._sorted: tuple[NDArray[Any], NDArray[np.int64]] | None = None
 
     def __len__(self) -> int:
-        return len(self._column)
+        return len(self._index)
 
     def __contains__(self, label: object) -> bool:
-        return label in self._column and _kind_of(label) == self.kind
+        return label in self._index and _kind_of(label) == self.kind
 
     def add(self, labels: Any, name: str = "y") -> None:
-        """Give every label that has none yet the next column; a wrong label changes nothing."""
+        """Give every label that has none yet the next index; a wrong label changes nothing."""
         array, kind = _plain(labels, name)
         if array.size == 0:
             return
         self._same_kind(kind, name)
         # A 64-bit unsigned and a signed integer would meet in a float, which cannot hold either.
         own = np.dtype(np.int64) if array.dtype == np.uint64 else array.dtype
-        self._dtype = np.result_type(self._dtype, own) if self._column else own
+        self._dtype = np.result_type(self._dtype, own) if self._index else own
         self.kind = kind
         for label in _distinct(array):
-            self._column.setdefault(label, len(self._column))
+            self._index.setdefault(label, len(self._index))
         self._sorted = None
 
-    def after_call(self, classes: Any, *targets: Any) -> LabelIndex:
+    def after_call(self, classes: Any, *targets: Any, name: str = "y") -> LabelIndex:
         """The index of a model that has learned these labels too; this one stays as it is.
 
         Where `classes` are declared, a label that is none of them and was not known before is a
@@ -137,7 +151,7 @@ class LabelIndex:
             later.add(classes, "classes")
         n_known = len(later)
         for y in targets:
-            later.add(y, "y")
+            later.add(y, name)
         if classes is not None and len(later) > n_known:
             raise ValueError(
                 "y: expected labels that classes declares in this call, or that were known before; "
@@ -146,13 +160,13 @@ class LabelIndex:
             )
         return later
 
-    def columns(self, labels: Any, name: str = "y") -> NDArray[np.int64]:
-        """The column of each label (n,); labels never added are an error that names them."""
+    def indices(self, labels: Any, name: str = "y") -> NDArray[np.int64]:
+        """The class index of each label (n,); labels never added are an error that names them."""
         array, kind = _plain(labels, name)
         if array.size:
             self._same_kind(kind, name)
         distinct, inverse = np.unique(array, return_inverse=True)
-        known = [self._column.get(label, -1) for label in distinct.tolist()]
+        known = [self._index.get(label, -1) for label in distinct.tolist()]
         unknown = [
             label for label, column in zip(distinct.tolist(), known, strict=True) if column < 0
         ]
@@ -161,10 +175,10 @@ class LabelIndex:
         return np.asarray(known, dtype=np.int64)[inverse.reshape(-1)]
 
     def remove(self, label: Any) -> int:
-        """Take one label out; later columns move one to the left. Returns the column it had."""
-        column = int(self.columns([label], "label")[0])
-        remaining = [kept for kept in self._column if self._column[kept] != column]
-        self._column = {kept: position for position, kept in enumerate(remaining)}
+        """Take one label out; later indices become one smaller. Returns the index it had."""
+        column = int(self.indices([label], "label")[0])
+        remaining = [kept for kept in self._index if self._index[kept] != column]
+        self._index = {kept: position for position, kept in enumerate(remaining)}
         self._sorted = None
         if not remaining:
             self.kind = None
@@ -177,35 +191,41 @@ class LabelIndex:
 
     @property
     def order(self) -> NDArray[np.int64]:
-        """The column of each of `classes_`: `scores[:, order]` has the columns sorted."""
+        """The index of each of `classes_`: `scores[:, order]` has the classes sorted."""
         return self._in_order()[1]
 
     def copy(self) -> LabelIndex:
-        """An index with the same columns that can grow on its own."""
+        """An index with the same indices that can grow on its own."""
         twin = LabelIndex()
-        twin.kind, twin._column, twin._dtype = self.kind, dict(self._column), self._dtype
+        twin.kind, twin._index, twin._dtype = self.kind, dict(self._index), self._dtype
         twin._sorted = self._sorted
         return twin
 
+    def in_order_of_appearance(self) -> NDArray[Any]:
+        """The labels in the order of their indices, in their own dtype."""
+        labels = np.empty_like(self.classes_)
+        labels[self.order] = self.classes_
+        return labels
+
     def to_list(self) -> list[Label]:
-        """The labels in order of their columns, as plain Python values."""
-        labels = list(self._column)
+        """The labels in order of their indices, as plain Python values."""
+        labels = list(self._index)
         return [float(label) for label in labels] if self._dtype.kind == "f" else labels
 
     def plain(self) -> list[Any]:
-        """The labels in order of their columns as `of` takes them: whole floats as integers."""
-        return list(self._column)
+        """The labels in order of their indices as `of` takes them: whole floats as integers."""
+        return list(self._index)
 
     @classmethod
     def of(cls, labels: Sequence[Any], kind: str | None, dtype: np.dtype[Any]) -> LabelIndex:
         """The index of labels that are known to be distinct and of one kind."""
         index = cls()
         index.kind, index._dtype = kind, dtype
-        index._column = {label: column for column, label in enumerate(labels)}
+        index._index = {label: column for column, label in enumerate(labels)}
         return index
 
     @classmethod
-    def from_list(cls, labels: Sequence[Label]) -> LabelIndex:
+    def from_list(cls, labels: Any) -> LabelIndex:
         """The index that `to_list` describes."""
         index = cls()
         index.add(labels, "labels")
@@ -220,7 +240,7 @@ class LabelIndex:
 
     def _in_order(self) -> tuple[NDArray[Any], NDArray[np.int64]]:
         if self._sorted is None:
-            labels = list(self._column)
+            labels = list(self._index)
             dtype = np.dtype(np.str_) if self.kind == "string" else self._dtype
             array = np.array(labels, dtype=dtype)  # (Y,) strings as wide as the longest
             order = np.argsort(array, kind="stable").astype(np.int64)

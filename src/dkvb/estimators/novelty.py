@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import ks_2samp
 
-from dkvb.bottleneck import Codes, Keys
+from dkvb.bottleneck import Batch, Keys
 from dkvb.estimators.labels import LabelIndex
 
 Floats = NDArray[np.float64]
@@ -31,12 +31,10 @@ class Drift:
     reference_novelty: float  # and of the reference
 
 
-def distance_from_keys(keys: Keys, rows: Any) -> Floats:
+def distance_from_keys(batch: Batch) -> Floats:
     """The mean over codebooks of d² to the nearest key, in units of the codebook's spread: (n,)."""
-    codes = rows if isinstance(rows, Codes) else keys.snap(rows)
-    nearest = Codes(codes.index[:, :, :1], codes.fingerprint, codes.rows)
-    squared = keys.distances(codes.rows, nearest)[:, :, 0]  # (n, C)
-    mean: Floats = (squared / keys.spread.double().clamp(min=_TINY)).mean(dim=1).cpu().numpy()
+    spread = batch.keys.spread.double().clamp(min=_TINY)  # (C,)
+    mean: Floats = (batch.distances / spread).mean(dim=1).cpu().numpy()
     return mean
 
 
@@ -62,16 +60,16 @@ def compare(keys: Keys, distance: Floats, reference: Floats) -> Drift:
 
 
 def unknown_label(labels: LabelIndex) -> NDArray[Any]:
-    """What stands for an input that is rejected."""
+    """What stands for an input above the novelty threshold."""
     if labels.kind not in UNKNOWN:
         raise ValueError(
-            "reject: expected labels that are strings or numbers, among which 'unknown' or −1 has "
-            "a place; got booleans; use predict and novelty side by side"
+            "novelty_threshold: expected labels that are strings or numbers, among which 'unknown' "
+            "or −1 has a place; got booleans; use predict and novelty side by side"
         )
     unknown: NDArray[Any] = UNKNOWN[labels.kind]
     if unknown.item() in labels:
         raise ValueError(
-            f"reject: expected no class {unknown.item()!r}, which stands for rejected inputs; "
-            "rename that class"
+            f"novelty_threshold: expected no class {unknown.item()!r}, which stands for inputs "
+            "above it; rename that class"
         )
     return unknown

@@ -1,4 +1,4 @@
-"""The bottleneck and its rivals: scikit-learn classifiers that learn from a stream.
+"""The bottleneck and its baselines: scikit-learn classifiers that learn from a stream.
 
 >>> from dkvb.estimators.registry import make_classifier
 >>> make_classifier("linear", {"learning_rate": "0.01", "bias": "false"})
@@ -74,21 +74,85 @@ def make_classifier(
 ) -> Any:
     """A classifier by name, its parameters as values or as text ("0.01", "true", "none").
 
-    `seed`, `device` and `epochs` reach the classifiers that have such a parameter, unless `params`
-    sets it. `key_rows` are rows without labels for those that prepare themselves from some.
+    Parameters of the bottleneck's rule, and of `fit_keys`, are given beside those of the
+    classifier: `{"rule": "counts", "pseudocount": "0.02", "n_codebooks": "64"}`. `seed`, `device`
+    and `epochs` reach the classifiers that have such a parameter, unless `params` sets it.
+    `key_rows` are rows without labels for those that prepare themselves from some.
+
+    >>> make_classifier("bottleneck", {"pseudocount": "0.02", "n_codebooks": "64"})
+    BottleneckClassifier(keys={'n_codebooks': 64}, rule=Counts(pseudocount=0.02))
     """
     cls = classifier_class(name)
-    signature = inspect.signature(cls).parameters
-    settings: dict[str, Any] = {}
-    for key, value in (params or {}).items():
-        one_of(f"parameter of {name!r}", key, tuple(signature))
-        settings[key] = _parsed(key, value, signature[key]) if isinstance(value, str) else value
-    for key, value in {"random_state": seed, "device": device, "epochs": epochs}.items():
-        if key in signature and value is not None:
-            settings.setdefault(key, value)
+    signature = _parameters(cls)
+    params = dict(params or {})
+    usual = {"random_state": seed, "device": device, "epochs": epochs}
+    usual = {key: value for key, value in usual.items() if value is not None}
+    if name == "bottleneck":
+        made = _routed(params, usual, signature)
+    else:
+        made = _parsed_all(name, params, signature)
+        made = {key: value for key, value in usual.items() if key in signature} | made
     if key_rows is not None and hasattr(cls, "with_key_rows"):
-        return cls.with_key_rows(key_rows, **settings)
-    return cls(**settings)
+        return cls.with_key_rows(key_rows, **made)
+    return cls(**made)
+
+
+def _parameters(cls: type[Any]) -> dict[str, inspect.Parameter]:
+    found = inspect.signature(cls).parameters
+    return {key: p for key, p in found.items() if p.kind is not p.VAR_KEYWORD}
+
+
+def _parsed_all(
+    name: str, params: Mapping[str, Any], signature: Mapping[str, inspect.Parameter]
+) -> dict[str, Any]:
+    found = {}
+    for key, value in params.items():
+        one_of(f"parameter of {name!r}", key, tuple(signature))
+        found[key] = _parsed(key, value, signature[key]) if isinstance(value, str) else value
+    return found
+
+
+def _routed(
+    params: dict[str, Any],
+    usual: Mapping[str, Any],
+    signature: Mapping[str, inspect.Parameter],
+) -> dict[str, Any]:
+    """The bottleneck's parameters: its own, its rule's, and those of `fit_keys`, told by name."""
+    from dkvb.estimators.parameters import key_parameters, rule_parameters, rules_with
+    from dkvb.rules import rule_class
+
+    rule = params.pop("rule", "counts")
+    own = {key: params.pop(key) for key in list(params) if key in signature}
+    made = {key: value for key, value in usual.items() if key in signature}
+    made |= _parsed_all("bottleneck", own, signature)
+    if not isinstance(rule, str):
+        return made | {"rule": rule, **params}  # the classifier says what does not belong
+    of_rule, of_keys = rule_parameters(rule), key_parameters()
+    # `epochs` are the rule's, `key_epochs` those of the keys; `key_method` says more than `method`.
+    of_keys |= {f"key_{key}": of_keys[key] for key in ("epochs", "method")}
+    del of_keys["epochs"]
+    given = {key: value for key, value in usual.items() if key in of_rule}
+    keys: dict[str, Any] = {}
+    for key, value in params.items():
+        parameter = of_rule.get(key) or of_keys.get(key)
+        if parameter is None:
+            others = [f"rule={other}" for other in rules_with(key)]
+            hint = f"; it belongs to {' and '.join(others)}" if others else ""
+            valid = ", ".join(map(repr, (*signature, *of_rule, *of_keys)))
+            raise ValueError(
+                f"parameter of 'bottleneck' with rule={rule}: expected one of {valid}; "
+                f"got {key!r}{hint}"
+            )
+        parsed = _parsed(key, value, parameter) if isinstance(value, str) else value
+        if key in of_rule:
+            given[key] = parsed
+        else:
+            keys[{"key_epochs": "epochs", "key_method": "method"}.get(key, key)] = parsed
+    if keys:
+        if made.get("keys") is not None:
+            raise ValueError(f"keys: expected None beside {', '.join(keys)}; got keys")
+        made["keys"] = keys
+    return made | {"rule": rule_class(rule)(**given) if given else rule}
 
 
 def load_classifier(path: str | Path, device: str = "cpu") -> Any:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -15,12 +14,13 @@ from torch import Tensor
 
 from dkvb._support import validation
 from dkvb._support.files import State
+from dkvb._support.validation import check_device
 from dkvb.bottleneck import Keys, fit_keys
-from dkvb.bottleneck.assignment import TEMPERATURE, SoftReads, in_blocks
-from dkvb.bottleneck.fit_keys import FewRowsWarning
+from dkvb.bottleneck.assignment import READ_TEMPERATURE, SoftAssignment, in_blocks
 from dkvb.estimators._saved_keys import SavedWithKeys
-from dkvb.estimators.base import Floats, check_device
-from dkvb.rules.base import RULES
+from dkvb.estimators.base import Floats
+from dkvb.estimators.parameters import check_keys, key_settings
+from dkvb.estimators.rule_params import keys_from_flat
 from dkvb.rules.least_squares import ridge
 from dkvb.rules.least_squares.ridge import Moments, RidgeSums, ridge_sums_from
 
@@ -28,40 +28,36 @@ _ROWS = 1024  # rows whose weights are held at a time
 
 
 class BottleneckRegressor(RegressorMixin, SavedWithKeys):
-    """Ridge regression from soft reads of frozen keys to one or more numbers.
+    """Ridge regression from soft assignments to frozen keys to one or more numbers.
 
-    `keys` come from `fit_keys`; without them they are fitted to the first rows learned. Learning
+    `keys` come from `fit_keys`; without them they are fitted to the first rows learned, with what a
+    mapping overrides of the preset "least_squares". Learning
     adds to sums, in any order; `forget_samples` takes rows away again. Targets are real numbers,
     so that both hold to the rounding of float64, not bit for bit as for classes. Targets are
     brought to mean 0 and variance 1, from sums, when values are solved for. λ is the one with the
     lowest squared error on one row in ten, held out by a hash of its content.
 
-    Needs: no replay; independent of order.
-    Memory: M² + 2·M·Y float64 numbers for M = C·K pairs, and p·M of `keys` and reads.
+    Needs no rehearsal; order-invariant.
+    Memory: M² + 2·M·Y float64 numbers for M = C·K pairs, and p·M of `keys` and assignments.
 
     >>> X = np.random.default_rng(0).normal(size=(500, 8))
     >>> y = 3 + X[:, 0] / np.linalg.norm(X, axis=1)
-    >>> model = BottleneckRegressor(n_codebooks=16, n_pairs=16, key_dim=4).fit(X[:400], y[:400])
+    >>> model = BottleneckRegressor(keys={"n_codebooks": 16, "n_pairs": 16, "key_dim": 4})
+    >>> model = model.fit(X[:400], y[:400])
     >>> model.score(X[400:], y[400:]) > 0.8
     True
     """
 
     def __init__(
         self,
-        keys: Keys | None = None,
+        keys: Keys | Mapping[str, Any] | None = None,
         *,
-        n_codebooks: int | None = None,
-        n_pairs: int | None = None,
-        key_dim: int | None = None,
-        temperature: float = TEMPERATURE,
+        read_temperature: float = READ_TEMPERATURE,
         random_state: int | np.random.RandomState | None = 0,
         device: str = "cpu",
     ) -> None:
         self.keys = keys
-        self.n_codebooks = n_codebooks
-        self.n_pairs = n_pairs
-        self.key_dim = key_dim
-        self.temperature = temperature
+        self.read_temperature = read_temperature
         self.random_state = random_state
         self.device = device
 
@@ -89,8 +85,8 @@ class BottleneckRegressor(RegressorMixin, SavedWithKeys):
         values, mean, scale = self._solved[0]
         found = torch.cat(
             [
-                self._reads(x) @ values * scale + mean
-                for _, x in validation.chunks(rows, _ROWS, device=self._reads.keys.device)
+                self._assignment(x) @ values * scale + mean
+                for _, x in validation.chunks(rows, _ROWS, device=self._assignment.keys.device)
             ]
         )
         numbers: Floats = found.cpu().numpy()
@@ -104,9 +100,10 @@ class BottleneckRegressor(RegressorMixin, SavedWithKeys):
     def _learn(self, X: ArrayLike, y: ArrayLike, fresh: bool) -> Self:
         rows, targets, one_column = self._checked(X, y, fresh)
         if fresh:
-            keys = (self._fit_keys(rows) if self.keys is None else self.keys).to(self.device)
-            self._reads = SoftReads(keys, self.temperature)
-            self._sums = ridge.empty(self._reads.n_features, targets.shape[1], keys.device)
+            keys = self.keys if isinstance(self.keys, Keys) else self._fit_keys(rows)
+            keys = keys.to(self.device)
+            self._assignment = SoftAssignment(keys, self.read_temperature)
+            self._sums = ridge.empty(self._assignment.n_features, targets.shape[1], keys.device)
             self._solved: list[tuple[Tensor, Tensor, Tensor]] = []
             self._one_column = one_column
         self._change(rows, targets, sign=1)
@@ -121,7 +118,7 @@ class BottleneckRegressor(RegressorMixin, SavedWithKeys):
         rows, numbers = validate_data(
             self, X, y, dtype=np.float32, order="C", multi_output=True, y_numeric=True, reset=fresh
         )
-        if fresh and self.keys is not None and self.keys.width != rows.shape[1]:
+        if fresh and isinstance(self.keys, Keys) and self.keys.width != rows.shape[1]:
             raise ValueError(
                 f"X: expected width {self.keys.width}, that of the keys; got {rows.shape[1]}"
             )
@@ -132,23 +129,22 @@ class BottleneckRegressor(RegressorMixin, SavedWithKeys):
         return rows, np.hstack([columns, np.ones((len(rows), 1))]), numbers.ndim == 1
 
     def _check_settings(self) -> None:
-        validation.real("temperature", self.temperature, low=0, low_open=True)
+        validation.real("read_temperature", self.read_temperature, low=0, low_open=True)
         check_device(self.device)
-        if self.keys is not None and not isinstance(self.keys, Keys):
-            raise TypeError(f"keys: expected a Keys object or None; got {type(self.keys).__name__}")
+        check_keys(self.keys)
 
     def _begun(self) -> bool:
         return hasattr(self, "_sums")
 
     def _known_keys(self) -> list[Keys]:
-        return [self._reads.keys]
+        return [self._assignment.keys]
 
     def _to_state(self, dtype: str | None = None) -> State:
         if dtype is not None:
             raise ValueError(f"dtype: expected None, since sums are exact; got {dtype!r}")
         facts = {
-            "keys": self._reads.keys.fingerprint,
-            "temperature": self._reads.temperature,
+            "keys": self._assignment.keys.fingerprint,
+            "read_temperature": self._assignment.temperature,
             "one_column": self._one_column,
             "n_columns": self._sums.n_columns,
         }
@@ -158,30 +154,33 @@ class BottleneckRegressor(RegressorMixin, SavedWithKeys):
         own = keys[state.fact("keys", str)]
         if own.width != self.n_features_in_:
             raise state.damaged("n_features: expected the width of the keys")
-        temperature = validation.real("temperature", state.fact("temperature", float), low=1e-30)
-        self._reads = SoftReads(own, temperature)
+        named = state.first_of("read_temperature", "temperature")
+        temperature = validation.real(named, state.fact(named, float), low=1e-30)
+        self._assignment = SoftAssignment(own, temperature)
         n_columns = state.whole_number("n_columns", low=2)
-        self._sums = ridge_sums_from(state, self._reads.n_features, n_columns, own.device)
+        self._sums = ridge_sums_from(state, self._assignment.n_features, n_columns, own.device)
         self._one_column = state.fact("one_column", bool)
         self._solved = []
 
     def _fit_keys(self, rows: NDArray[np.float32]) -> Keys:
-        own = {"n_codebooks": self.n_codebooks, "n_pairs": self.n_pairs, "key_dim": self.key_dim}
-        settings = RULES["least_squares"].KEY_SETTINGS | {
-            name: value for name, value in own.items() if value is not None
-        }
-        with warnings.catch_warnings():
-            if self.n_pairs is None:  # nobody asked for a number that cannot be had
-                warnings.simplefilter("ignore", FewRowsWarning)
-            seed = validation.seed("random_state", self.random_state)
-            return fit_keys(rows, preset="paper", **settings, random_state=seed, device=self.device)
+        seed = validation.seed("random_state", self.random_state)
+        how = key_settings(self.keys, "least_squares")
+        return fit_keys(rows, **how, random_state=seed, device=self.device)
+
+    @classmethod
+    def _params_from(cls, saved: dict[str, Any]) -> dict[str, Any]:
+        params = super()._params_from(saved)
+        if "temperature" not in params:
+            return params
+        kept = {name: params[name] for name in ("random_state", "device")}  # formats 1 and 2
+        return {"keys": keys_from_flat(params), "read_temperature": params["temperature"], **kept}
 
     def _change(self, rows: NDArray[np.float32], targets: NDArray[np.float64], sign: int) -> None:
-        device = self._reads.keys.device
+        device = self._assignment.keys.device
 
         def batches() -> Iterator[ridge.Batch]:
             for part, x in validation.chunks(rows, _ROWS, device=device):
-                phi = in_blocks(self._reads.weights, in_blocks(self._reads.rows, x))
+                phi = in_blocks(self._assignment.weights, in_blocks(self._assignment.rows, x))
                 yield phi, torch.from_numpy(targets[part]).to(device), ridge.held_out(x)
 
         self._sums = ridge.update(self._sums, batches(), sign)

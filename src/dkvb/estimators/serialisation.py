@@ -7,6 +7,7 @@ for them again with the dtype and shape that they must have.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Self
@@ -18,6 +19,7 @@ from dkvb._support import files
 from dkvb._support.files import FileError, State
 from dkvb.bottleneck import Keys
 from dkvb.estimators.labels import LabelIndex
+from dkvb.rules.base import Rule, describe
 
 _KINDS = {"string": str, "number": int, "boolean": bool}
 _PACKAGE = "dkvb.estimators."
@@ -77,7 +79,7 @@ class Saved(BaseEstimator, ABC):
         begun = self._begun()
         facts = {
             "estimator": _name_of(self),
-            "params": {name: _plain(p) for name, p in self.get_params(deep=False).items()},
+            "params": self._saved_params(),
             "n_features": self.n_features_in_ if begun else None,
         }
         if begun and hasattr(self, "feature_names_in_"):
@@ -85,10 +87,19 @@ class Saved(BaseEstimator, ABC):
         state = State(facts=facts)
         return state.with_part("learned", self._to_state(dtype)) if begun else state
 
+    def _saved_params(self) -> dict[str, Any]:
+        """Parameters as JSON can hold them."""
+        return {name: _plain(p) for name, p in self.get_params(deep=False).items()}
+
+    @classmethod
+    def _params_from(cls, saved: dict[str, Any]) -> dict[str, Any]:
+        """The parameters that `_saved_params` gave, also in the formats before."""
+        return {name: _from_plain(p) for name, p in saved.items()}
+
     @classmethod
     def _made(cls, state: State, device: str, **given: Any) -> Self:
         """An estimator with a file's parameters, that has learned nothing."""
-        params = {name: _lively(p) for name, p in state.fact("params", dict).items()} | given
+        params = cls._params_from(state.fact("params", dict)) | given
         if "device" in params:
             params["device"] = device
         estimator = cls(**params)
@@ -178,12 +189,16 @@ def _plain(value: Any) -> Any:
         return {"RandomState": [np.asarray(item).tolist() for item in value.get_state(legacy=True)]}
     if isinstance(value, Keys):
         return value.fingerprint
+    if isinstance(value, Rule):
+        return describe(value)
+    if isinstance(value, Mapping):
+        return {name: _plain(item) for name, item in value.items()}
     if value is None or isinstance(value, bool | int | float | str):
         return value
     raise TypeError(f"save: expected plain parameters; got {value!r:.60}")
 
 
-def _lively(value: Any) -> Any:
+def _from_plain(value: Any) -> Any:
     """The parameter that `_plain` wrote."""
     if isinstance(value, dict) and value.keys() == {"RandomState"}:
         generator = np.random.RandomState(0)

@@ -1,30 +1,29 @@
-"""How the bottleneck classifier drives each rule of `learning`: what it reads, keeps and scores."""
+"""What every learning rule of the bottleneck does, whatever it keeps of the rows it learns from."""
 
 from __future__ import annotations
 
-import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, ClassVar, NoReturn, Self
 
-import torch
+import numpy as np
+from sklearn.base import BaseEstimator
 from torch import Tensor
-from torch.nn.functional import pad
 
+from dkvb._support import process_group
 from dkvb._support.files import State
 from dkvb._support.validation import one_of
-from dkvb.bottleneck import Codes, Keys
-from dkvb.bottleneck.sharding import own_codebooks
-from dkvb.bottleneck.values import flat_codes
-from dkvb.rules.calibration import fit_temperature
-from dkvb.rules.counts import posterior
-from dkvb.rules.counts import state as counts
-from dkvb.rules.sgd import descent as sgd
+from dkvb.bottleneck import Batch, Keys
 
-CALIBRATION_ROWS = 1000
+NOT_LEARNED = (
+    "X, y: expected rows that were learned with these labels; got rows that were not, or more "
+    "often than they were learned; nothing was changed"
+)
+CLASS_WEIGHTS = ("balanced", None)
+# A rule is imported when it is first used: none should make the others wait.
+RULES = {"sgd": "SGD", "counts": "Counts", "least_squares": "LeastSquares"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,105 +35,129 @@ class Evidence:
     examples: Tensor | None  # (n, C, Y) int64, rows of each class that selected the pair
 
 
-class Rule(ABC):
-    """One rule with the settings of its classifier.
+class Rule(BaseEstimator, ABC):
+    """A scikit-learn estimator that learns the values of frozen keys.
 
-    What a rule has learned is replaced, never changed in place: the classifier works on a shallow
-    copy and puts it in the place of the old rule when all went well, so that an error changes
-    nothing and other threads go on predicting with the old one.
+    A rule owns its parameters and what it has learned (`state_`), in terms of codes and class
+    indices; labels, keys and the validation of inputs belong to the classifier. A fitted rule is
+    never changed in place: every operation returns a copy with another state, so that an error
+    changes nothing and other threads go on predicting.
     """
 
-    KEY_SETTINGS: ClassVar[dict[str, Any]]  # arguments of fit_keys: the rule's default sizes
+    name: ClassVar[str]
+    preset: ClassVar[str]  # of `fit_keys`, for keys that suit the rule
     # Of several processes, whether each learns some rows, or all rows in some codebooks.
     splits_rows: ClassVar[bool] = True
-    seed = 0
-    open_ended = True  # whether nobody declared the classes when learning began
+    uses_codes: ClassVar[bool] = True  # or embeddings alone
+    learns_in_epochs: ClassVar[bool] = False  # k calls of one epoch equal one call of k epochs
 
-    def __init__(self, settings: Any) -> None:
-        self.settings = settings
-
-    @property
-    def settings(self) -> Any:
-        """The classifier, whose parameters are read when they are needed."""
-        return self._settings()
-
-    @settings.setter
-    def settings(self, settings: Any) -> None:
-        # Weakly: what was learned is gone with the classifier, not when the collector next looks
-        # for objects that hold each other, which does not know how much memory they hold.
-        self._settings = weakref.ref(settings)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return vars(self) | {"_settings": self.settings}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        self.settings = state["_settings"]
-
-    def start(self, keys: Keys) -> None:
-        """Begin an empty model; no columns yet."""
-        self.keys = keys
-
-    def prepare(self, keys: Keys, X: Any) -> Any:
-        """What can be computed once from embeddings, and passed wherever rows are expected."""
-        return X
+    keys_: Keys
+    state_: Any
+    seed_: int
 
     @abstractmethod
-    def grow(self, n_columns: int) -> None:
-        """Make room for so many columns; those there stay."""
+    def check_params(self) -> None:
+        """Raise for a parameter that cannot be used."""
+
+    def local_keys(self, keys: Keys) -> Keys:
+        """The keys that this process searches, of all keys."""
+        return keys
 
     @abstractmethod
-    def learn(self, rows: Any, columns: Tensor) -> None:
-        """Learn from rows, float32 (n, m) or what `prepare` returned, labels in columns (n,)."""
+    def start(self, keys: Keys, *, seed: int = 0, open_ended: bool = True) -> Self:
+        """A fitted copy that has learned nothing, for keys that are not too large.
+
+        `open_ended` says that not all classes were declared.
+        """
 
     @abstractmethod
-    def scores(self, rows: Any) -> Tensor:
-        """Scores (n, Y), columns in order of appearance."""
+    def learn(self, batch: Any, class_index: Tensor, n_classes: int) -> Self:
+        """With the rows of a `Batch`, or what `from_journal` returned, of classes (n,) learned."""
+
+    @abstractmethod
+    def scores(self, batch: Batch) -> Tensor:
+        """Scores (n, Y), classes in order of appearance."""
 
     @abstractmethod
     def usage(self) -> Tensor:
-        """How often learning selected each pair (C, K) (soft reads: the nearest key)."""
+        """How often learning selected each pair (C, K)."""
 
     @abstractmethod
     def state_tensors(self) -> dict[str, Tensor]:
         """All that was learned: equal models, equal tensors."""
 
-    def unlearn(self, rows: Any, columns: Tensor) -> int:
-        """Take away exactly what `learn` added; the number of pairs touched."""
-        self._refuse("forget_samples")
-
-    def move_columns(self, target: Tensor) -> None:
-        """Column y becomes target[y]; a negative one drops what the class taught, and is refused
-        by a rule that cannot. Of a class that no row is left of, every rule can drop the column."""
-        self._refuse("forget")
-
-    def merge(self, other: Self, target: Tensor) -> None:
-        """Add what another model has learned; its column y stands for our column target[y]."""
-        self._refuse("merge")
-
-    def change_keys(self, keys: Keys) -> None:
-        """Go on with more pairs; those that were selected have kept their places."""
-        self._refuse("grow_keys", "rule='counts' or 'sgd'", "whose sums belong to all keys at once")
-
-    def temperature(self) -> float:
+    def softmax_temperature(self) -> float:
         """What scores are divided by before the softmax."""
         return 1.0
 
     @abstractmethod
-    def evidence(self, rows: Any) -> Evidence:
+    def evidence(self, batch: Batch) -> Evidence:
         """Which pairs say what, for a few rows."""
 
-    def sealed(self) -> Self:
-        """A smaller copy that scores alike and need not learn any more."""
-        return copy(self)
+    # ------------------------------------------------------------------ changing what was learned
+    def unlearn(self, batch: Batch, class_index: Tensor) -> tuple[Self, int]:
+        """Without exactly what `learn` added, and the number of pairs that changed."""
+        self._refuse("forget_samples")
+
+    def map_classes(self, target: Tensor) -> Self:
+        """With class y called target[y]; a negative target drops what was learned of the class,
+        which a rule that cannot refuses unless no row of it is left."""
+        self._refuse("forget")
+
+    def merge(self, other: Self, target: Tensor, n_classes: int) -> Self:
+        """With what another model has learned; its class y is our class target[y]."""
+        self._refuse("merge")
+
+    def with_keys(self, keys: Keys) -> Self:
+        """With more pairs; those that were selected have kept their numbers."""
+        self._refuse("grow_keys", "rule='counts' or 'sgd'", "whose sums belong to all keys at once")
 
     @abstractmethod
-    def trace(self, rows: Any) -> State:
-        """What must be kept of rows to learn them again, and not the rows themselves."""
+    def freeze(self) -> Self:
+        """A smaller copy that scores alike and cannot learn any more."""
+
+    # -------------------------------------------------------------------------- journals and files
+    @abstractmethod
+    def journal_record(self, batch: Batch) -> State:
+        """What must be kept of rows to learn them again, and not the embeddings."""
 
     @abstractmethod
-    def retrace(self, state: State, n: int) -> Any:
-        """What `learn` takes for n rows from their traces; an error where these cannot be."""
+    def from_journal(self, record: State, n: int) -> Any:
+        """What `learn` takes for n rows, from a record; an error where it cannot be one."""
+
+    def to_state(self, dtype: str | None = None) -> State:
+        """Parameters and all that was learned, as tensors and facts; `dtype` rounds values."""
+        if dtype is not None:
+            raise ValueError(
+                f"dtype: expected None for rule={self.name!r}, whose counts and sums are exact; "
+                f"got {dtype!r}; only the values of rule='sgd' can be rounded"
+            )
+        state = self._learned_state()
+        return State(state.tensors, {**state.facts, "rule": describe(self), "seed": self.seed_})
+
+    def from_state(self, state: State, keys: Keys, n_classes: int) -> Self:
+        """A fitted copy from what `to_state` gave, also in the formats of versions before."""
+        seed = state.whole_number("seed", low=-(1 << 63), high=1 << 64)
+        return self._with(keys_=keys, seed_=seed)._with_learned_state(state, n_classes)
+
+    @classmethod
+    @abstractmethod
+    def params_from_flat(cls, params: dict[str, Any]) -> dict[str, Any]:
+        """Parameters of this rule from those that formats 1 and 2 wrote for the classifier."""
+
+    @abstractmethod
+    def _learned_state(self) -> State:
+        """What was learned, as tensors and facts."""
+
+    @abstractmethod
+    def _with_learned_state(self, state: State, n_classes: int) -> Self:
+        """A copy with what `_learned_state` gave; an error where the parts do not fit."""
+
+    def _with(self, **fitted: Any) -> Self:
+        """A copy with other fitted attributes."""
+        changed = copy(self)
+        changed.__dict__.update(fitted)
+        return changed
 
     def _refuse(
         self,
@@ -143,276 +166,51 @@ class Rule(ABC):
         because: str = "whose values depend on all rows and their order, and can lose none of them",
     ) -> NoReturn:
         raise ValueError(
-            f"{operation}: expected a model with {expected}; "
-            f"got rule={self.settings.rule!r}, {because}"
+            f"{operation}: expected a model with {expected}; got rule={self.name!r}, {because}"
         )
 
 
-class HardRule(Rule):
-    """Rules that read one pair a codebook, among all keys or among those selected so far."""
-
-    SEARCH: ClassVar[str]  # unless the classifier says otherwise
-    _found: tuple[Any, Keys, Tensor] | None = None
-
-    def prepare(self, keys: Keys, X: Any) -> Codes:
-        # No further candidates: with hundreds of codebooks almost every row has one where none of
-        # its few nearest keys was selected, and a search among the selected is quicker than both.
-        return keys.snap(X)
-
-    @property
-    def _selected_only(self) -> bool:
-        return (self.settings.search or self.SEARCH) == "selected"
-
-    def _selected(self) -> tuple[Keys, Tensor]:
-        """The keys selected so far, and the place (C, K') that each has among all."""
-        usage, found = self.usage(), self._found
-        if found is None or found[0] is not usage:
-            found = (usage, *self.keys.subset(usage > 0))
-            self._found = found
-        return found[1:]
-
-    def codes(self, rows: Any) -> Tensor:
-        """The pairs (n, C) that predictions for rows read."""
-        if not self._selected_only:
-            return nearest(self.keys, rows)
-        if isinstance(rows, Codes):
-            return self._first_selected(rows)
-        keys, place = self._selected()
-        return place.gather(1, keys.nearest(rows).T.long()).T
-
-    def _first_selected(self, codes: Codes) -> Tensor:
-        """The first selected one of the keys at hand, searched for again where none is."""
-        books = torch.arange(self.keys.n_codebooks, device=self.keys.device)[:, None]
-        index = codes.index.to(torch.int32)
-        hit = (self.usage() > 0)[books, index.long()]  # (n, C, top)
-        first = hit.to(torch.uint8).argmax(dim=2, keepdim=True)
-        found = index.gather(2, first)[:, :, 0].long()
-        missing = ~hit.any(dim=2)  # (n, C)
-        rows = torch.nonzero(missing.any(dim=1))[:, 0]
-        if len(rows):
-            again = self.codes(codes[rows].rows)
-            found[rows] = torch.where(missing[rows], again, found[rows])
-        return found
-
-    def _pruned(self) -> tuple[Keys, Tensor]:
-        """The keys that a sealed copy needs, and the place (C, K') that each has here."""
-        if self._selected_only:
-            return self._selected()
-        everything = torch.arange(self.keys.n_pairs, device=self.keys.device)
-        return self.keys, everything.expand(self.keys.n_codebooks, -1)
-
-    def trace(self, rows: Any) -> State:
-        return State.of(codes=nearest(self.keys, rows))
-
-    def retrace(self, state: State, n: int) -> Codes:
-        kinds = (torch.uint16, torch.int32)
-        codes = state.tensor("codes", kinds, (n, self.keys.n_codebooks), self.keys.device)
-        if not 0 <= int(codes.int().min()) <= int(codes.int().max()) < self.keys.n_pairs:
-            raise state.damaged("codes: expected pairs that are there")
-        return Codes(codes[:, :, None], self.keys.fingerprint, None)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return super().__getstate__() | {"_found": None}  # can be found again
+def rule_names() -> tuple[str, ...]:
+    """The names that `make_rule` knows."""
+    return tuple(RULES)
 
 
-class SgdRule(HardRule):
-    """Gradient descent on values; by default, predictions search the keys selected so far."""
+def rule_class(name: str) -> type[Rule]:
+    """The class of a rule, by name."""
+    one_of("rule", name, rule_names())
+    found: type[Rule] = getattr(import_module(f"dkvb.rules.{name}.rule"), RULES[name])
+    return found
 
-    SEARCH = "selected"
-    splits_rows = False
-    KEY_SETTINGS: ClassVar = {
-        "n_codebooks": 256,
-        "n_pairs": 4096,
-        "key_dim": 14,
-        "method": "ema",
-        "epochs": 10,
-    }
 
-    def start(self, keys: Keys) -> None:
-        super().start(own_codebooks(keys))
-        shape = (self.keys.n_codebooks, keys.n_pairs)
-        self.state = sgd.start(
-            *shape, keys.device, self.settings.value_dtype, reserve=self.open_ended
+def make_rule(rule: Any) -> Rule:
+    """A rule by name, with default parameters, or the rule itself."""
+    if isinstance(rule, Rule):
+        return rule
+    if isinstance(rule, str):
+        return rule_class(rule)()
+    raise TypeError(
+        f"rule: expected one of {', '.join(map(repr, RULES))}, or an object such as "
+        f"rules.Counts(); got {rule!r:.60}"
+    )
+
+
+def describe(rule: Rule) -> dict[str, Any]:
+    """Name and parameters of a rule, as JSON can hold them."""
+    params = rule.get_params(deep=False).items()
+    plain = {name: p.item() if isinstance(p, np.generic) else p for name, p in params}
+    return {"name": rule.name, "params": plain}
+
+
+def check_class_weight(value: Any) -> None:
+    """Raise for a class weight that no rule knows."""
+    if value not in CLASS_WEIGHTS:
+        raise ValueError(f"class_weight: expected 'balanced' or None; got {value!r}")
+
+
+def check_one_process(rule: Rule, operation: str) -> None:
+    """Raise where codebooks are spread over the processes of a job."""
+    if not rule.splits_rows and process_group.world_size() > 1:
+        raise ValueError(
+            f"{operation}: expected all codebooks of rule={rule.name!r} in one process; "
+            f"got a job of {process_group.world_size()}"
         )
-
-    def prepare(self, keys: Keys, X: Any) -> Codes:
-        return super().prepare(own_codebooks(keys), X)
-
-    def grow(self, n_columns: int) -> None:
-        self.state = sgd.grow(self.state, n_columns)
-
-    def learn(self, rows: Any, columns: Tensor) -> None:
-        s = self.settings
-        self.state = sgd.update(
-            self.state,
-            nearest(self.keys, rows),
-            columns,
-            epochs=s.epochs,
-            batch_size=s.batch_size,
-            learning_rate=s.learning_rate,
-            label_smoothing=s.label_smoothing,
-            seed=self.seed,
-        )
-
-    def scores(self, rows: Any) -> Tensor:
-        return sgd.scores(self.state, self.codes(rows))
-
-    def usage(self) -> Tensor:
-        return self.state.usage
-
-    def state_tensors(self) -> dict[str, Tensor]:
-        state = self.state
-        tensors = {"values": state.values, "usage": state.usage, "epoch": torch.tensor(state.epoch)}
-        return tensors | ({"reserve": state.columns[:, :, -1]} if state.reserve else {})
-
-    def move_columns(self, target: Tensor) -> None:
-        if sorted(target.tolist()) != list(range(len(target))):
-            self._refuse("forget")
-        order = torch.argsort(target).tolist()
-        last = [len(order)] if self.state.reserve else []  # the reserve stays where it is
-        self.state = replace(self.state, columns=self.state.columns[:, :, order + last])
-
-    def change_keys(self, keys: Keys) -> None:
-        new = keys.n_pairs - self.keys.n_pairs
-        columns, usage = pad(self.state.columns, (0, 0, 0, new)), pad(self.state.usage, (0, new))
-        self.keys, self.state = keys, replace(self.state, columns=columns, usage=usage)
-
-    def evidence(self, rows: Any) -> Evidence:
-        codes = self.codes(rows)
-        books = torch.arange(codes.shape[1], device=codes.device)
-        votes = self.state.values[books, codes.long()].double() / codes.shape[1]
-        return Evidence(codes, votes, None)
-
-    def sealed(self) -> Self:
-        keys, place = self._pruned()
-        books = torch.arange(keys.n_codebooks, device=keys.device)[:, None]
-        values, usage = self.state.values[books, place], self.state.usage[books, place]
-        twin = copy(self)
-        twin.keys, twin.state, twin._found = (
-            keys,
-            sgd.SgdState(values, usage, self.state.epoch),
-            None,
-        )
-        return twin
-
-
-class CountsRule(HardRule):
-    """Integer counts of pairs and classes, in one pass."""
-
-    SEARCH = "all"
-    KEY_SETTINGS: ClassVar = {
-        **SgdRule.KEY_SETTINGS,
-        "conditioning": "whitened",
-        "n_components": 128,
-    }
-    _temperature: tuple[Any, Any, float] | None = None
-
-    def start(self, keys: Keys) -> None:
-        super().start(keys)
-        shape = keys.n_codebooks, keys.n_pairs
-        self.state = counts.start(*shape, keys.device, keys.regions)
-
-    def grow(self, n_columns: int) -> None:
-        self.state = counts.grow(self.state, n_columns)
-
-    def learn(self, rows: Any, columns: Tensor) -> None:
-        self.state = counts.update_together(self.state, nearest(self.keys, rows), columns)
-
-    def unlearn(self, rows: Any, columns: Tensor) -> int:
-        codes = nearest(self.keys, rows)
-        self.state = counts.update(self.state, codes, columns, sign=-1)
-        return len(torch.unique(flat_codes(codes, self.keys.n_pairs)))
-
-    def move_columns(self, target: Tensor) -> None:
-        self.state = counts.move_columns(self.state, target)
-
-    def merge(self, other: Self, target: Tensor) -> None:
-        theirs = counts.move_columns(other.state.to(self.state.device), target)
-        self.state = counts.merge(self.state, counts.grow(theirs, len(self.state.per_class)))
-
-    def change_keys(self, keys: Keys) -> None:
-        self.keys, self.state = keys, counts.more_pairs(self.state, keys.n_pairs, keys.regions)
-
-    def scores(self, rows: Any) -> Tensor:
-        state, s = self.state, self.settings
-        if s.pooling == "votes":
-            return counts.votes(state, self.codes(rows))
-        found = posterior.log_posterior(
-            state, self.codes(rows), smoothing=s.smoothing, prior=s.prior
-        )
-        return found.masked_fill(state.per_class == 0, -torch.inf)
-
-    def usage(self) -> Tensor:
-        return self.state.usage
-
-    def state_tensors(self) -> dict[str, Tensor]:
-        return counts.canonical(self.state)
-
-    def temperature(self) -> float:
-        state, how, known = self.state, self._how, self._temperature
-        if known is None or known[0] is not state or known[1] != how:
-            left_out = posterior.leave_one_out(state, most=CALIBRATION_ROWS, **how)
-            scores, columns, weights = left_out
-            if how["pooling"] == "posterior":
-                scores = scores.masked_fill(state.per_class == 0, -torch.inf)
-            temperature = fit_temperature(scores, columns, self._usual_temperature, weights)
-            known = (state, how, temperature)
-            self._temperature = known
-        return known[2]
-
-    @property
-    def _how(self) -> dict[str, Any]:
-        s = self.settings
-        return {"smoothing": s.smoothing, "prior": s.prior, "pooling": s.pooling}
-
-    @property
-    def _usual_temperature(self) -> float:
-        # Codebooks agree with each other more than independent ones would.
-        return self.state.n_codebooks**0.65 if self.settings.pooling == "posterior" else 1.0
-
-    def evidence(self, rows: Any) -> Evidence:
-        s, codes = self.settings, self.codes(rows)
-        found = torch.from_numpy(counts.read(self.state, codes)).to(codes.device)  # (n, C, Y)
-        if s.pooling == "votes":
-            return Evidence(codes, found.double() / codes.shape[1], found)
-        votes = posterior.contributions(self.state, codes, smoothing=s.smoothing, prior=s.prior)
-        return Evidence(codes, votes, found)
-
-    def sealed(self) -> Self:
-        keys, place = self._pruned()
-        twin = copy(self)
-        twin.keys, twin._found = keys, None
-        twin.state = counts.only_pairs(self.state, place)
-        twin._temperature = (twin.state, self._how, self.temperature())
-        return twin
-
-
-def nearest(keys: Keys, rows: Any) -> Tensor:
-    """The nearest keys (n, C) of embeddings, or of those whose codes are at hand."""
-    if not isinstance(rows, Codes) and len(rows) == 0:  # of several processes, this one has none
-        return torch.zeros((0, keys.n_codebooks), dtype=torch.int32, device=keys.device)
-    return (rows if isinstance(rows, Codes) else keys.snap(rows)).nearest
-
-
-class _Rules(Mapping[str, type[Rule]]):
-    """Rules by name, each imported when it is first asked for."""
-
-    _homes: ClassVar = {
-        "sgd": ("base", "SgdRule"),
-        "counts": ("base", "CountsRule"),
-        "least_squares": ("least_squares.rule", "LeastSquaresRule"),
-    }
-
-    def __getitem__(self, name: str) -> type[Rule]:
-        module, attribute = self._homes[one_of("rule", name, tuple(self._homes))]
-        found: type[Rule] = getattr(import_module(f"dkvb.rules.{module}"), attribute)
-        return found
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._homes)
-
-    def __len__(self) -> int:
-        return len(self._homes)
-
-
-RULES = _Rules()

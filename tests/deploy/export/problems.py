@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from dkvb import BottleneckClassifier, Keys, fit_keys
+from dkvb.estimators.registry import make_classifier
 
 WIDTH = 12
 NAMES = np.array(["ant", "bee", "cat", "dog", "élan"])
@@ -15,13 +16,17 @@ NAMES = np.array(["ant", "bee", "cat", "dog", "élan"])
 # What a classifier can be told that changes how it answers.
 SETTINGS: dict[str, dict[str, Any]] = {
     "sgd": {"rule": "sgd", "epochs": 3, "learning_rate": 20.0},
-    "sgd, all keys": {"rule": "sgd", "epochs": 3, "learning_rate": 20.0, "search": "all"},
+    "sgd, all keys": {"rule": "sgd", "epochs": 3, "learning_rate": 20.0, "candidate_keys": "all"},
     "counts": {"rule": "counts"},
-    "counts, empirical": {"rule": "counts", "prior": "empirical", "smoothing": 1.5},
+    "counts, unweighted": {"rule": "counts", "class_weight": None, "pseudocount": 1.5},
     "counts, votes": {"rule": "counts", "pooling": "votes"},
-    "counts, selected": {"rule": "counts", "search": "selected"},
+    "counts, used": {"rule": "counts", "candidate_keys": "used"},
     "least_squares": {"rule": "least_squares"},
-    "least_squares, empirical": {"rule": "least_squares", "prior": "empirical", "temperature": 0.4},
+    "least_squares, unweighted": {
+        "rule": "least_squares",
+        "class_weight": None,
+        "read_temperature": 0.4,
+    },
 }
 
 
@@ -51,5 +56,12 @@ def keys(conditioning: str = "half-whitened", projection: str = "gaussian") -> K
 
 @cache
 def trained(name: str, conditioning: str = "half-whitened", projection: str = "gaussian") -> Any:
-    classifier = BottleneckClassifier(keys(conditioning, projection), **SETTINGS[name])
-    return classifier.fit(*rows(150, seed=2))
+    return made(name, keys(conditioning, projection)).fit(*rows(150, seed=2))
+
+
+def made(name: str, own: Keys) -> BottleneckClassifier:
+    """A classifier of these settings over keys."""
+    classifier: BottleneckClassifier = make_classifier(
+        "bottleneck", {**SETTINGS[name], "keys": own}
+    )
+    return classifier

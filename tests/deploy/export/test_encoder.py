@@ -17,7 +17,7 @@ from dkvb.deploy.export import check_onnx
 from dkvb.embedding.encoders.encoder import ModuleEncoder
 from dkvb.embedding.encoders.transforms import ImageTransform
 
-from .problems import SETTINGS, keys, rows, trained
+from .problems import keys, made, rows, trained
 
 
 class Tiny(nn.Module):
@@ -61,9 +61,7 @@ def classifiers(embeddings: Any) -> dict[str, BottleneckClassifier]:
     )
     y = np.arange(200) % 5
     rules = ("sgd", "counts", "least_squares")
-    return {
-        rule: BottleneckClassifier(own, **SETTINGS[rule]).fit(embeddings[:200], y) for rule in rules
-    }
+    return {rule: made(rule, own).fit(embeddings[:200], y) for rule in rules}
 
 
 @pytest.fixture(scope="module")
@@ -155,8 +153,8 @@ def test_encoders_that_do_not_fit_are_refused(tmp_path: Path, tiny: Tiny) -> Non
         ("expected one input and one output", {"outputs": 2}),
         ("expected a file for any number of inputs; got one for 4", {"batch": 4}),
     ]
-    for message, made in cases:
-        encoder = linear(tmp_path / "encoder.onnx", **made)
+    for message, shape in cases:
+        encoder = linear(tmp_path / "encoder.onnx", **shape)
         with pytest.raises(ValueError, match=message):
             export_onnx(trained("sgd"), tmp_path / "model.onnx", encoder=encoder)
     with pytest.raises(ValueError, match="input_shape: expected the shape of one input"):

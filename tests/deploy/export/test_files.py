@@ -13,6 +13,7 @@ import dkvb.deploy.export.onnx_file as onnx_file
 from dkvb import BottleneckClassifier, export_onnx, fit_keys
 from dkvb.deploy.export import check_onnx
 from dkvb.estimators.baselines.prototypes import PrototypesClassifier
+from dkvb.rules import rule_class
 
 from .problems import keys, rows, trained
 
@@ -22,7 +23,7 @@ X, Y = rows(300, seed=3)
 def middling(rule: str) -> BottleneckClassifier:
     x, y = rows(600, width=64)
     own = fit_keys(x, preset="paper", n_codebooks=64, n_pairs=512, key_dim=8, method="sample")
-    return BottleneckClassifier(own, rule=rule, search="all").fit(x, y)
+    return BottleneckClassifier(own, rule_class(rule)(candidate_keys="all")).fit(x, y)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])

@@ -55,7 +55,7 @@ def test_a_program_takes_any_number_of_rows(name: str) -> None:
 
 
 def test_rejection_and_regression() -> None:
-    classifier = BottleneckClassifier(keys(), rule="counts", reject=0.8).fit(*rows(150, seed=2))
+    classifier = BottleneckClassifier(keys(), novelty_threshold=0.8).fit(*rows(150, seed=2))
     label = as_module(classifier)(torch.from_numpy(X))[2].numpy()
     expected = classifier.predict(X)
     assert 0 < (label == -1).sum() < 1000

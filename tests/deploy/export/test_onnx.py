@@ -10,7 +10,7 @@ import onnx
 import onnxruntime
 import pytest
 
-from dkvb import BottleneckClassifier, BottleneckRegressor, export_onnx, fit_keys
+from dkvb import BottleneckClassifier, BottleneckRegressor, export_onnx, fit_keys, rules
 from dkvb.deploy.export import check_onnx
 from dkvb.deploy.export.head import head_of
 
@@ -122,7 +122,10 @@ def test_duplicate_keys_and_ties_go_to_the_first(tmp_path: Path) -> None:
 def test_copies_of_keys_are_left_out(rule: str, tmp_path: Path) -> None:
     own = keys()
     doubled = replace(own, keys=own.keys[:, [0, 1, 2, 1, 0, 3, *range(4, 20)]].contiguous())
-    classifier = BottleneckClassifier(doubled, rule=rule, search="all").fit(X[:200], Y[:200])
+    classifier = BottleneckClassifier(doubled, rule=rule)
+    if rule != "least_squares":
+        classifier.set_params(rule__candidate_keys="all")
+    classifier.fit(X[:200], Y[:200])
     head = head_of(classifier)
     assert head.keys.tensor.shape == (6 * 20, 3)
     assert len({tuple(key) for key in head.keys.tensor.tolist()}) == 6 * 20
@@ -134,7 +137,7 @@ def test_copies_of_keys_are_left_out(rule: str, tmp_path: Path) -> None:
 def test_after_growing_pruning_and_forgetting(tmp_path: Path) -> None:
     classifier = BottleneckClassifier(keys(), rule="sgd").fit(*rows(150, seed=2))
     classifier.grow_keys(X[:20] + 5).partial_fit(X[:20] + 5, ["fox"] * 20)
-    for model in (classifier, classifier.prune()):
+    for model in (classifier, classifier.freeze()):
         parity = check_onnx(export_onnx(model, tmp_path / "model.onnx").path, model, X + 2)
         assert (parity.codes_differ, parity.labels_differ) == (0, 0)
     counting = BottleneckClassifier(keys(), rule="counts").fit(*rows(150, seed=2)).forget("bee")
@@ -143,7 +146,7 @@ def test_after_growing_pruning_and_forgetting(tmp_path: Path) -> None:
 
 
 def test_rejected_inputs_are_labelled_minus_one(tmp_path: Path) -> None:
-    classifier = BottleneckClassifier(keys(), rule="counts", reject=0.8).fit(*rows(150, seed=2))
+    classifier = BottleneckClassifier(keys(), novelty_threshold=0.8).fit(*rows(150, seed=2))
     path = export_onnx(classifier, tmp_path / "model.onnx").path
     assert check_onnx(path, classifier, X).labels_differ == 0
     found = answers(path, X)
@@ -153,12 +156,15 @@ def test_rejected_inputs_are_labelled_minus_one(tmp_path: Path) -> None:
 
 def test_rejection_by_keys_that_the_file_leaves_out_is_refused(tmp_path: Path) -> None:
     for rule in ("sgd", "least_squares"):
-        classifier = BottleneckClassifier(keys(), rule=rule, reject=0.8).fit(X[:20], Y[:20])
-        with pytest.raises(ValueError, match="reject: expected None"):
+        classifier = BottleneckClassifier(keys(), rule=rule, novelty_threshold=0.8).fit(
+            X[:20], Y[:20]
+        )
+        with pytest.raises(ValueError, match="novelty_threshold: expected None"):
             export_onnx(classifier, tmp_path / "model.onnx")
-    pruned = BottleneckClassifier(keys(), rule="sgd", reject=0.8).fit(X[:20], Y[:20]).prune()
-    path = export_onnx(pruned, tmp_path / "model.onnx").path
-    assert check_onnx(path, pruned, X).labels_differ == 0
+    clf = BottleneckClassifier(keys(), rule="sgd", novelty_threshold=0.8).fit(X[:20], Y[:20])
+    frozen = clf.freeze()
+    path = export_onnx(frozen, tmp_path / "model.onnx").path
+    assert check_onnx(path, frozen, X).labels_differ == 0
 
 
 @pytest.mark.parametrize("columns", [1, 3])
@@ -192,8 +198,8 @@ def test_float16_reads_keys_rounded_to_half_precision(name: str, tmp_path: Path)
             projection=replace(own.projection, matrices=halved.matrices.double().float()),
             keys=_at_their_places(halved, own.keys),
         )
-        active = classifier._memory.rule.usage() > 0 if name == "sgd" else None
-        expected = rounded.snap(X, active=active).nearest.numpy()
+        active = classifier.rule_.usage() > 0 if name == "sgd" else None
+        expected = rounded.codes(X, active=active).numpy()
         assert (answers(small.path, X)["codes"] == expected).all()
 
 
@@ -211,7 +217,7 @@ def _at_their_places(head: Any, keys_: Any) -> Any:
 def test_float16_holds_numbers_of_any_size(scale: float, tmp_path: Path) -> None:
     x, y = rows(200, seed=7)
     own = fit_keys(scale * x, preset="paper", n_codebooks=3, n_pairs=16, key_dim=3, method="sample")
-    classifier = BottleneckClassifier(own, rule="sgd", learning_rate=1e-6).fit(scale * x, y)
+    classifier = BottleneckClassifier(own, rule=rules.SGD(learning_rate=1e-6)).fit(scale * x, y)
     report = export_onnx(classifier, tmp_path / "model.onnx", dtype="float16")
     parity = check_onnx(report.path, classifier, scale * x)
     assert parity.codes_differ < 10

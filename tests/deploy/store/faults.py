@@ -136,9 +136,9 @@ def expected(operation: str, name: str) -> Any:
 
 def operations(name: str) -> list[str]:
     kept = ["fit", "overwrite", "first learn", "learn", "learn and compact", "compact"]
-    if name in ("counts", "ledger"):
+    if name in ("counts", "samples"):
         kept += ["forget", "merge"]
-    return [*kept, "forget_samples"] if name in ("counts", "ledger", "least_squares") else kept
+    return [*kept, "forget_samples"] if name in ("counts", "samples", "least_squares") else kept
 
 
 def same(one: Any, other: Any) -> bool:
@@ -302,7 +302,7 @@ def attack(
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--share", type=float, default=1.0)
-    parser.add_argument("--names", default="counts,ledger,least_squares,sgd,prototypes")
+    parser.add_argument("--names", default="counts,samples,least_squares,sgd,prototypes")
     parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(4), "little"))
     options = parser.parse_args()
     torch.set_num_threads(1)

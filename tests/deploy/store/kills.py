@@ -28,10 +28,11 @@ import torch
 from dkvb import BottleneckClassifier, fit_keys
 from dkvb.cli import app
 from dkvb.deploy.store import create, folder, read_folder
+from dkvb.estimators.registry import make_classifier
 
 RULES: tuple[dict[str, Any], ...] = (
     {"rule": "counts"},
-    {"rule": "least_squares", "ledger": True},
+    {"rule": "least_squares", "store_samples": True},
 )
 ROWS = 6  # of a batch
 LONGEST = 0.8  # seconds until a kill
@@ -70,7 +71,7 @@ class Trial:
 
     def reference(self, labels: list[str]) -> BottleneckClassifier:
         """What a model that learned these batches and nothing else is."""
-        model = BottleneckClassifier(self.keys, **self.settings)
+        model = make_classifier("bottleneck", {"keys": self.keys, **self.settings})
         rows = [batch(label) for label in labels]
         X, y = (np.concatenate(part) for part in zip(*rows, strict=True))
         return model.fit(X, y)

@@ -61,7 +61,12 @@ def test_merge_of_two_sites(place):
     before = (place / "other" / "journal").read_bytes()
     assert good("merge", "model", "other").startswith("added 60 rows; model knows 4")
     assert (place / "other" / "journal").read_bytes() == before
-    assert read_folder("model").classifier.examples_ == {"ant": 30, "bee": 30, "cow": 15, "yak": 15}
+    assert read_folder("model").classifier.class_count_ == {
+        "ant": 30,
+        "bee": 30,
+        "cow": 15,
+        "yak": 15,
+    }
 
 
 def test_json_and_quiet(place):
@@ -103,11 +108,11 @@ def test_inspect(place):
 def test_export_of_rounded_values_prints_their_cost(place, dtype):
     fit("sgd")
     told = good(
-        "export", "model", "small.safetensors", "--dtype", dtype, "--prune", "--data", "early.npz"
+        "export", "model", "small.safetensors", "--dtype", dtype, "--freeze", "--data", "early.npz"
     )
     assert "% before rounding" in told
     assert "answers changed" in told
-    good("export", "model", "exact.safetensors", "--prune")
+    good("export", "model", "exact.safetensors", "--freeze")
     assert (place / "small.safetensors").stat().st_size < (
         place / "exact.safetensors"
     ).stat().st_size

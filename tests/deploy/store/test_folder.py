@@ -69,7 +69,7 @@ def test_the_journal_holds_no_inputs(path):
             assert row[:4].astype(np.float64).tobytes()[:16] not in content
 
 
-@pytest.mark.parametrize("name", ["counts", "ledger"])
+@pytest.mark.parametrize("name", ["counts", "samples"])
 def test_what_is_forgotten_is_gone_from_every_file(path, name):
     X, y = rows()
     with create(path, learned(name, (X, y))) as model:

@@ -20,7 +20,7 @@ def batch(label):
     return rng.normal(size=(3, 6)).astype(np.float32), [label] * 3
 
 
-@pytest.mark.parametrize("name", ["counts", "ledger"])
+@pytest.mark.parametrize("name", ["counts", "samples"])
 def test_eight_threads_learn_forget_and_predict_with_one_model(path, name):
     X, y = rows()
     labels = [[f"{thread}-{i}" for i in range(6)] for thread in range(THREADS)]

@@ -25,7 +25,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from dkvb import BottleneckClassifier, BottleneckRegressor, Keys, KeyValueBottleneck, fit_keys
+from dkvb import (
+    BottleneckClassifier,
+    BottleneckRegressor,
+    Keys,
+    KeyValueBottleneck,
+    fit_keys,
+    rules,
+)
 from dkvb._support import files
 from dkvb._support.files import FileError, State
 from dkvb.estimators.registry import load_classifier, make_classifier
@@ -52,6 +59,7 @@ def models() -> dict[str, Any]:
     X = rng.normal(size=(300, 24)).astype(np.float32)
     y = np.array(["ant", "bee", "cat"])[rng.integers(0, 3, 300)]
     keys = fit_keys(X, preset="paper", n_codebooks=16, n_pairs=32, key_dim=4, epochs=2)
+    storing = rules.LeastSquares(store_samples=True)
     small = fit_keys(X, n_codebooks=8, n_pairs=8, key_dim=4, epochs=2, conditioning="whitened")
     made: dict[str, Any] = {
         "keys": keys,
@@ -59,8 +67,8 @@ def models() -> dict[str, Any]:
         "sgd": BottleneckClassifier(keys, rule="sgd").fit(X, y),
         "counts": BottleneckClassifier(keys, rule="counts").fit(X, y).forget_samples(X[:9], y[:9]),
         "grown": BottleneckClassifier(keys, rule="counts").fit(X, y).grow_keys(4 * X),
-        "least_squares": BottleneckClassifier(small, rule="least_squares", ledger=True).fit(X, y),
-        "sealed": BottleneckClassifier(small, rule="least_squares").fit(X, y).prune(),
+        "least_squares": BottleneckClassifier(small, storing).fit(X, y),
+        "frozen": BottleneckClassifier(small, rule="least_squares").fit(X, y).freeze(),
         "regressor": BottleneckRegressor(small).fit(X, X[:, 0]),
     }
     for name, settings in RIVALS.items():
@@ -161,7 +169,7 @@ def ask(model: Any) -> None:
     X = np.random.default_rng(1).normal(size=(3, 24)).astype(np.float32)
     try:
         if isinstance(model, Keys):
-            model.snap(X)
+            model.codes(X)
         elif isinstance(model, KeyValueBottleneck):
             model(torch.from_numpy(X))
         else:

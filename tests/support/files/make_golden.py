@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from dkvb import BottleneckClassifier, BottleneckRegressor, KeyValueBottleneck, fit_keys
+from dkvb import BottleneckClassifier, BottleneckRegressor, KeyValueBottleneck, fit_keys, rules
 from dkvb._support.files import VERSION
 from dkvb.deploy.store import create
 from dkvb.estimators.registry import make_classifier
@@ -30,11 +30,12 @@ def models() -> dict[str, Any]:
     X, y = rows()
     names = np.array(["ant", "bee", "cat"])[y]
     keys = fit_keys(X, preset="paper", n_codebooks=4, n_pairs=6, key_dim=2, epochs=2)
+    storing = rules.LeastSquares(store_samples=True)
     made: dict[str, Any] = {
-        "sgd": BottleneckClassifier(keys, rule="sgd", epochs=3).fit(X, names),
+        "sgd": BottleneckClassifier(keys, rule=rules.SGD(epochs=3)).fit(X, names),
         "counts": BottleneckClassifier(keys, rule="counts").fit(X, names).grow_keys(3 * X),
-        "pruned": BottleneckClassifier(keys, rule="counts").fit(X, names).prune(),
-        "least_squares": BottleneckClassifier(keys, rule="least_squares", ledger=True).fit(X, y),
+        "pruned": BottleneckClassifier(keys, rule="counts").fit(X, names).freeze(),
+        "least_squares": BottleneckClassifier(keys, storing).fit(X, y),
         "regressor": BottleneckRegressor(keys).fit(X, y.astype(float)),
         "linear": make_classifier("linear", {"optimizer": "adam", "epochs": 9}).fit(X, y > 0),
         "mlp": make_classifier("mlp", {"hidden": 5, "epochs": 3}).fit(X, y.astype(float)),
@@ -69,7 +70,7 @@ def main() -> None:
     module.save(folder / "module.safetensors")
     expected["module"] = module(torch.from_numpy(X)).tolist()
     keys = models()["sgd"].keys_
-    expected["keys"] = keys.snap(X).index[:, :, 0].tolist()
+    expected["keys"] = keys.codes(X).tolist()
     fresh = BottleneckClassifier(keys, rule="counts").fit(X, np.array(["ant", "bee", "cat"])[y])
     source = {"encoder": "an encoder", "encoder_fingerprint": "its fingerprint"}
     with create(folder / "folder", fresh, **source) as model:

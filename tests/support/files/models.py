@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from dkvb import BottleneckClassifier, BottleneckRegressor, fit_keys
+from dkvb.estimators.registry import make_classifier
 
 from ...estimators.settings import NAMES, blobs, small
 
@@ -17,7 +18,7 @@ BOTTLENECKS: dict[str, dict[str, Any]] = {
     "sgd": {"rule": "sgd", "epochs": 3, "learning_rate": 20.0, "batch_size": 8, "random_state": 5},
     "counts": {"rule": "counts"},
     "least_squares": {"rule": "least_squares"},
-    "ledger": {"rule": "least_squares", "ledger": True},
+    "samples": {"rule": "least_squares", "store_samples": True},
 }
 
 
@@ -27,7 +28,10 @@ def keys() -> Any:
 
 
 def bottleneck(name: str, **settings: Any) -> BottleneckClassifier:
-    return BottleneckClassifier(keys(), **{**BOTTLENECKS[name], **settings})
+    made: BottleneckClassifier = make_classifier(
+        "bottleneck", {"keys": keys(), **BOTTLENECKS[name], **settings}
+    )
+    return made
 
 
 def rows(seed: int = 0, classes: int = 4) -> tuple[Any, Any]:
@@ -68,7 +72,7 @@ def assert_same(one: Any, other: Any, X: Any) -> None:
             assert ours[name].dtype == theirs[name].dtype
             assert torch.equal(ours[name], theirs[name]), name
         assert one.audit_ == other.audit_
-        assert one.examples_ == other.examples_
+        assert one.class_count_ == other.class_count_
         assert np.array_equal(one.usage_, other.usage_)
     for ours, theirs in zip(answers(one, X), answers(other, X), strict=True):
         assert ours.dtype == theirs.dtype

@@ -44,7 +44,7 @@ def test_keys_and_modules(version):
     X, expected = expected_of(version)
     folder = GOLDEN / version
     keys = Keys.load(folder / "keys.safetensors")
-    assert keys.snap(X).index[:, :, 0].tolist() == expected["keys"]
+    assert keys.codes(X).tolist() == expected["keys"]
     module = KeyValueBottleneck.load(folder / "module.safetensors")
     found = module(torch.from_numpy(X)).detach().numpy()
     assert np.allclose(found, expected["module"], rtol=1e-4, atol=1e-5)

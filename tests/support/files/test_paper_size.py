@@ -7,8 +7,9 @@ import numpy as np
 import torch
 
 from dkvb import BottleneckClassifier
-from dkvb.bottleneck.conditioning import Conditioning
-from dkvb.bottleneck.keys import Codes, KeyReport, Keys
+from dkvb.bottleneck import Batch
+from dkvb.bottleneck.heads import Conditioning
+from dkvb.bottleneck.keys import KeyReport, Keys
 from dkvb.bottleneck.projection import make_projection
 
 C, K, d, m, Y = 256, 4096, 14, 512, 10
@@ -25,10 +26,9 @@ def paper_size() -> tuple[BottleneckClassifier, int]:
         torch.arange(100.0),
         KeyReport(100, 1.0, 1.0, 1.0, 1.0),
     )
-    codes = Codes(torch.randint(0, K, (500, C, 1)).to(torch.uint16), keys.fingerprint, None)
-    rule = BottleneckClassifier(keys, rule="sgd")
-    X = np.zeros((500, m), dtype=np.float32)
-    model = rule.fit(Codes(codes.index, codes.fingerprint, X), np.arange(500) % Y)
+    codes = torch.randint(0, K, (500, C)).to(torch.uint16)
+    batch = Batch(keys, np.zeros((500, m), dtype=np.float32), codes)
+    model = BottleneckClassifier(keys, rule="sgd").fit(batch, np.arange(500) % Y)
     state = model.state_tensors()
     tensors = [keys.keys, projection.matrices, keys.conditioning.centre, *state.values()]
     return model, sum(t.numel() * t.element_size() for t in tensors)

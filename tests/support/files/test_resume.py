@@ -6,6 +6,7 @@ from functools import cache
 import numpy as np
 import pytest
 
+from dkvb.benchmark.runner import epochs_of, set_epochs
 from dkvb.estimators.registry import load_classifier
 
 from ...estimators.settings import NAMES
@@ -18,8 +19,7 @@ STAGES = [["yak", "ant"], ["bee"], ["cow", "ant"]]
 def steps(name):
     """A run as the loop of `evaluate` cuts it: stages, and inside them pieces of some epochs."""
     X, y = rows()
-    settings = make(name).get_params()
-    epochs = settings.get("epochs") if getattr(make(name), "learns_in_epochs", True) else None
+    epochs = epochs_of(make(name)) if getattr(make(name), "learns_in_epochs", True) else None
     for classes in STAGES:
         stage = np.isin(y, classes)
         pieces = [None] if epochs is None else np.diff(np.linspace(0, epochs, 4).astype(int))
@@ -31,7 +31,7 @@ def steps(name):
 def run(model, some_steps):
     for epochs, X, y in some_steps:
         if epochs is not None:
-            model.set_params(epochs=int(epochs))
+            set_epochs(model, int(epochs))
         model.partial_fit(X, y, classes=np.unique(np.concatenate(STAGES)))
     return model
 
@@ -41,7 +41,7 @@ def uninterrupted(name):
     return [array.tobytes() for array in answers(run(make(name), steps(name)), rows(1)[0])]
 
 
-@pytest.mark.parametrize("name", [*NAMES, "sgd", "ledger"])
+@pytest.mark.parametrize("name", [*NAMES, "sgd", "samples"])
 def test_resumed_equals_uninterrupted(name, tmp_path):
     every = list(steps(name))
     rng = np.random.default_rng(len(name))
@@ -64,10 +64,10 @@ def test_a_run_without_its_position_is_another_run(tmp_path):
     """What the test above would miss if epochs were not counted."""
     every = list(steps("sgd"))
     model = run(make("sgd"), every[:4])
-    model._memory.rule.state = replace(model._memory.rule.state, epoch=0)
-    model.set_params(batch_size=4)
+    model.rule_.state_ = replace(model.rule_.state_, epoch=0)
+    model.rule_.set_params(batch_size=4)
     other = run(make("sgd"), every[:4])
-    other.set_params(batch_size=4)
+    other.rule_.set_params(batch_size=4)
     X, _ = rows(1)
     assert not np.array_equal(
         run(model, every[4:]).decision_function(X), run(other, every[4:]).decision_function(X)

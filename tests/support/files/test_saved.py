@@ -92,14 +92,14 @@ def test_loaded_models_forget_relabel_and_merge_the_same(name, path):
 
 
 @pytest.mark.parametrize("name", ["sgd", "counts"])
-def test_generations_of_keys(name, path):
+def test_key_versions_of_keys(name, path):
     X, y = rows()
     model = bottleneck(name).fit(X[:30], y[:30]).grow_keys(3 * X).partial_fit(X[30:], y[30:])
     again = reload(model, path)
-    assert [k.fingerprint for k in again.generations_] == [
-        k.fingerprint for k in model.generations_
+    assert [k.fingerprint for k in again.key_versions_] == [
+        k.fingerprint for k in model.key_versions_
     ]
-    assert len(again.generations_) == 2
+    assert len(again.key_versions_) == 2
     assert_same(model, again, 2 * X)
     if name == "counts":
         for one in (model, again):
@@ -112,15 +112,16 @@ def test_generations_of_keys(name, path):
 
 
 @pytest.mark.parametrize("name", BOTTLENECKS)
-@pytest.mark.parametrize("search", [None, "selected"])
-def test_pruned_copies_stay_sealed(name, search, path):
+@pytest.mark.parametrize("candidate_keys", ["all", "used"])
+def test_frozen_copies_stay_frozen(name, candidate_keys, path):
     X, y = rows()
-    model = bottleneck(name, search=search).fit(X, y)
-    pruned = model.prune()
-    again = reload(pruned, path)
-    assert_same(pruned, again, X)
+    chosen = {"candidate_keys": candidate_keys} if name in ("sgd", "counts") else {}
+    model = bottleneck(name, **chosen).fit(X, y)
+    frozen = model.freeze()
+    again = reload(frozen, path)
+    assert_same(frozen, again, X)
     assert np.array_equal(again.predict(X), model.predict(X))
-    with pytest.raises(ValueError, match="got a pruned copy"):
+    with pytest.raises(ValueError, match="got an inference-only copy"):
         again.partial_fit(X, y)
 
 
@@ -173,7 +174,7 @@ def test_keys(path, conditioning, projection):
     again = Keys.load(path)
     assert again.fingerprint == made.fingerprint
     assert (again.report, again.settings) == (made.report, made.settings)
-    assert torch.equal(again.snap(X, top=3).index, made.snap(X, top=3).index)
+    assert torch.equal(again.codes(X, top=3), made.codes(X, top=3))
     assert torch.equal(again.novelty, made.novelty)
     again.save(path.with_name("again"))
     assert path.with_name("again").read_bytes() == path.read_bytes()
@@ -242,7 +243,7 @@ def test_rounded_values_cost_little_and_go_on_learning(path, dtype):
     model.save(path.with_name("exact"), keys=shared)
     model.save(path, keys=shared, dtype=dtype)
     again = BottleneckClassifier.load(path)
-    exact, rounded = (m._memory.rule.state.values for m in (model, again))
+    exact, rounded = (m.rule_.state_.values for m in (model, again))
     assert rounded.dtype == torch.float32
     limit = exact.abs().max() * (2**-10 if dtype == "float16" else 0.5 / 127 * 1.001)
     assert 0 < (exact - rounded).abs().max() < limit

@@ -20,6 +20,7 @@ PROGRAM = f"""
 from dkvb import BottleneckClassifier, fit_keys
 from dkvb._support.process_group import all_gather, all_gather_objects, all_to_all
 from dkvb._support.process_group import parts, shard, traffic
+from dkvb.rules import rule_class
 from dkvb.rules.counts import counting
 from dkvb.rules.counts import state as counts
 
@@ -74,12 +75,12 @@ def learn(X, y, key_rows):
     own = slice(cuts[process_group.rank()], cuts[process_group.rank() + 1])
     for rule, settings in (
         ("counts", {{}}),
-        ("least_squares", {{"ledger": True}}),
+        ("least_squares", {{"store_samples": True}}),
         ("sgd", {{"epochs": {EPOCHS}, "batch_size": {BATCH}}}),
     ):
         before = traffic()
         rows = slice(None) if rule == "sgd" else own
-        model = BottleneckClassifier(fitted, rule=rule, **settings)
+        model = BottleneckClassifier(fitted, rule_class(rule)(**settings))
         model.partial_fit(X[rows][::2], y[rows][::2])  # labels that others have not seen, too
         first = since(before)
         model.partial_fit(X[rows][1::2], y[rows][1::2])
@@ -87,9 +88,9 @@ def learn(X, y, key_rows):
             "state": model.state_tensors(), "traffic": first, "rows": len(X[rows][::2]),
             "scores": torch.from_numpy(model.decision_function(X[:40])),
             "probabilities": torch.from_numpy(model.predict_proba(X[:40])),
-            "counted": int(model._memory.rows.sum()), "classes": model.classes_.tolist(),
+            "counted": sum(model.class_count_.values()), "classes": model.classes_.tolist(),
         }}
-    codes = fitted.snap(X[own]).nearest if own.stop > own.start else torch.zeros(0, C)
+    codes = fitted.codes(X[own]) if own.stop > own.start else torch.zeros(0, C)
     columns = torch.from_numpy(np.unique(y, return_inverse=True)[1][own])
     for way in (True, False):
         counting.sends_table = lambda entries, cells: way

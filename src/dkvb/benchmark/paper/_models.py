@@ -40,16 +40,17 @@ def bottleneck(
 ) -> ClassifierSpec:
     """The bottleneck with the paper's rule; every setting is written down, so that equal runs of
     different experiments are known to be equal."""
-    settings = {
+    settings: dict[str, Any] = {
         "rule": rule,
         "n_codebooks": config.n_codebooks,
         "n_pairs": config.n_pairs,
         "key_dim": config.key_dim,
         "key_epochs": config.key_epochs,
         "key_method": "ema",
-        "learning_rate": config.learning_rate,
-        "label_smoothing": config.label_smoothing,
     }
+    if rule == "sgd":
+        settings["learning_rate"] = config.learning_rate
+        settings["label_smoothing"] = config.label_smoothing
     return ClassifierSpec(text, "bottleneck", settings | changes)
 
 

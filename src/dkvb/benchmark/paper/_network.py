@@ -55,7 +55,7 @@ def descend(
 @torch.no_grad()
 def accuracy(model: KeyValueBottleneck, X: Any, y: Any) -> float:
     """Share of right answers, searching the keys that training selected, as the paper does."""
-    codes = model.frozen_keys().snap(X, active=model.usage > 0).nearest.long()
+    codes = model.frozen_keys().codes(X, active=model.usage > 0).long()
     predicted = model.eval().forward_codes(codes).argmax(dim=1)
     return float(np.mean(predicted.cpu().numpy() == y))
 

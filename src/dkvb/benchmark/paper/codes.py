@@ -80,7 +80,7 @@ def _measure(setup: Setup, data: DeviceData, seed: int, method: str) -> Measurem
     keys = fit_shared_keys(setup, data, seed, key_method=method)
     (x, y), (x_test, y_test) = data.inputs_for(_models.bottleneck(setup.config))
     n_classes = int(y.max()) + 1
-    codes = keys.snap(x).nearest
+    codes = keys.codes(x)
     rows = selections(codes, keys.n_pairs)  # (C, K) distinct rows of each pair
     fetched = EPOCHS * rows
     columns = torch.from_numpy(y).to(codes.device)

@@ -112,7 +112,7 @@ def _measure(
 @lru_cache(maxsize=1)  # the variants of a seed follow each other
 def _codes(keys: Keys, data: DeviceData) -> torch.Tensor:
     """What the train rows snap to (n, C)."""
-    return keys.snap(data.on_device(data.train[0])).nearest.long()
+    return keys.codes(data.on_device(data.train[0])).long()
 
 
 def make_table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:

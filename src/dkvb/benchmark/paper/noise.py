@@ -95,15 +95,15 @@ def _measure(
     classifier = model.classifier
     x, x_test = (torch.as_tensor(rows) for rows, _ in data.inputs_for(spec))
     unit = float(x.std())
-    before = classifier.prepare(x_test).nearest if hasattr(classifier, "prepare") else None
+    before = classifier.batch(x_test).codes if hasattr(classifier, "batch") else None
 
     def point(alpha: float, rows: torch.Tensor) -> dict[str, float]:
         if before is None:
             found = accuracy(classifier, rows.cpu().numpy(), model.y_test)
             return {"alpha": alpha, "accuracy": found}
-        codes = classifier.prepare(rows)
-        moved = float(changed_codes(before, codes.nearest).double().mean())
-        found = accuracy(classifier, codes, model.y_test)
+        batch = classifier.batch(rows)
+        moved = float(changed_codes(before, batch.codes).double().mean())
+        found = accuracy(classifier, batch, model.y_test)
         return {"alpha": alpha, "accuracy": found, "codes_changed": round(moved, 6)}
 
     embeddings = [

@@ -90,7 +90,7 @@ def _measure(setup: Setup, data: DeviceData, gradient: str, order: str, seed: in
     rows = torch.as_tensor(x)[few]
     _network.descend(
         model,
-        rows if moving else keys.snap(rows).nearest.long(),
+        rows if moving else keys.codes(rows).long(),
         y[few],
         torch.optim.SGD(groups),
         order=order,

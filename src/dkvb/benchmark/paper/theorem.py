@@ -101,14 +101,14 @@ def _terms(setup: Setup, data: DeviceData, spec: ClassifierSpec, seed: int) -> M
     y = model.y_train[chosen]
     unit = float(x.std())
     clean = _wrong(model, x, y)
-    before = keyed.snap(x).nearest
+    before = keyed.codes(x)
     shift = []
     for alpha in config.alphas:
         gains, stays, kept = [], [], []
         for draw in range(config.draws):
             moved = add_noise(x, alpha, unit=unit, seed=1000 * seed + draw)
             gain = _wrong(model, moved, y) - clean  # (n,)
-            stay = ~changed_codes(before, keyed.snap(moved).nearest).any(dim=1).cpu().numpy()
+            stay = ~changed_codes(before, keyed.codes(moved)).any(dim=1).cpu().numpy()
             gains.append(gain.mean())
             kept.append(stay.mean())
             if stay.any():
@@ -139,7 +139,7 @@ def _terms(setup: Setup, data: DeviceData, spec: ClassifierSpec, seed: int) -> M
 def _wrong(model: Learned, x: Tensor, y: Any) -> Any:
     """1 where the answer is wrong (n,)."""
     keyed = hasattr(model.classifier, "prepare")
-    answers = model.classifier.predict(model.classifier.prepare(x) if keyed else x.cpu().numpy())
+    answers = model.classifier.predict(model.classifier.batch(x) if keyed else x.cpu().numpy())
     return (answers != y).astype(np.float64)
 
 
@@ -151,7 +151,7 @@ def _complexity(
     rng = np.random.default_rng(seed)
     X, y = model.train, model.y_train
     few = rng.permutation(len(y))[: max(20_000, config.all_rows)]
-    codes = keys.snap(X[few]).nearest[:, :1].cpu()
+    codes = keys.codes(X[few])[:, :1].cpu()
     cell = theorem.cells(codes, torch.from_numpy(y[few])).numpy()
     counts = np.bincount(cell)
     picked = rng.permutation(len(counts))[: config.cells]
@@ -192,7 +192,7 @@ def _about_keys(setup: Setup, data: DeviceData, seed: int) -> Measurement:
     """How the constant grows with codebooks, and perturbations in the projections' null space."""
     config, keys = setup.config, fit_shared_keys(setup, data, seed)
     (x, y), _ = data.inputs_for(_models.bottleneck(config))
-    codes = keys.snap(x).nearest
+    codes = keys.codes(x)
     columns = torch.from_numpy(y).to(codes.device)
     n_classes = int(y.max()) + 1
     growth = []
@@ -208,7 +208,7 @@ def _about_keys(setup: Setup, data: DeviceData, seed: int) -> Measurement:
     size = noise.norm(dim=1, keepdim=True)
     inside = inside * (size / inside.norm(dim=1, keepdim=True).clamp(min=1e-12))
     before = codes[: config.rows, :books]
-    moved = [keys.snap((few + v).float()).nearest[:, :books] for v in (noise, inside)]
+    moved = [keys.codes((few + v).float())[:, :books] for v in (noise, inside)]
     shares = [float(changed_codes(before, after).double().mean()) for after in moved]
     metrics = {
         "null_dimension": null.shape[1],

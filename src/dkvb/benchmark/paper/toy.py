@@ -240,7 +240,7 @@ def _descend(
 def _forward(model: nn.Module, x: Tensor) -> Callable[[], Tensor]:
     """Points (n, 2) to logits (n, Y), as often as one calls; keys are frozen, so x snaps once."""
     if isinstance(model, KeyValueBottleneck):
-        codes = model.frozen_keys().snap(x).nearest.long()  # (n, C)
+        codes = model.frozen_keys().codes(x).long()  # (n, C)
         return partial(model.forward_codes, codes)
     return partial(model, x)
 
@@ -266,7 +266,7 @@ def _regions(model: nn.Module, grid: int) -> Tensor:
     cells = torch.stack([x, y], dim=-1).view(-1, 2)  # (grid², 2)
     classes = _predict(model, cells)
     if isinstance(model, KeyValueBottleneck):
-        codes = model.frozen_keys().snap(cells).nearest.long()  # (grid², C)
+        codes = model.frozen_keys().codes(cells).long()  # (grid², C)
         trained = model.get_buffer("usage")[torch.arange(codes.shape[1]), codes] > 0
         classes = classes + N_CLASSES * ~trained.any(dim=1)
     return classes.view(grid, grid)

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from dkvb._support.optional import require
 from dkvb._support.validation import as_float32
-from dkvb.bottleneck import Codes, Keys
+from dkvb.bottleneck import Batch, Keys
 from dkvb.estimators.bottleneck import BottleneckClassifier
-from dkvb.rules.base import HardRule
+from dkvb.rules import LeastSquares
 
 TIE = 1e-6  # probabilities that differ by less are equal but for rounding
 
@@ -49,13 +49,14 @@ def check_onnx(
     found = dict(zip(names, session.run(names, {session.get_inputs()[0].name: given}), strict=True))
     facts = session.get_modelmeta().custom_metadata_map
     agree, differ, outside = np.ones(len(rows), bool), 0, 0
-    rule = classifier._memory.rule
-    if isinstance(rule, HardRule):
-        ours, theirs = rule.codes(rows).long(), torch.from_numpy(found["codes"])  # (n, C)
+    rule, keys = classifier.rule_, classifier.keys_
+    if not isinstance(rule, LeastSquares):
+        ours = rule.codes(Batch(keys, rows)).long()  # (n, C)
+        theirs = torch.from_numpy(found["codes"])
         other = ours != theirs
         agree, differ = ~other.any(dim=1).numpy(), int(other.sum())
-        gap = _squared(rule.keys, rows, theirs) - _squared(rule.keys, rows, ours)  # (n, C)
-        limit = json.loads(facts["tie_margin"]) * margin_unit(rule.keys, rows)
+        gap = keys.distances(rows, theirs) - keys.distances(rows, ours)  # (n, C)
+        limit = json.loads(facts["tie_margin"]) * margin_unit(keys, rows)
         outside = int((other & (gap > limit)).sum())
     expected = classifier.predict_proba(rows.numpy())
     apart = np.abs(found["probabilities"] - expected).max(axis=1)
@@ -87,8 +88,3 @@ def margin_unit(keys: Keys, rows: Tensor) -> Tensor:
     spread = torch.ones_like(reach) if p.matrices is None else p._norms
     unit: Tensor = (size[:, None] * spread + reach).square()
     return unit
-
-
-def _squared(keys: Keys, rows: Tensor, codes: Tensor) -> Tensor:
-    named = Codes(codes[:, :, None], keys.fingerprint, rows)
-    return keys.distances(rows, named)[:, :, 0]

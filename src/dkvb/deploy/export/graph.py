@@ -21,9 +21,9 @@ from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, helper, num
 from torch import Tensor
 
 from dkvb.bottleneck.assignment import LEVELS
-from dkvb.deploy.export.counted import Counts, Likelihood
 from dkvb.deploy.export.head import Head, SoftValues, Values
 from dkvb.deploy.export.module import LARGEST_HALF
+from dkvb.rules.counts.export import Counts, Likelihood
 
 FLOAT, DOUBLE, HALF = TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16
 INT64, BOOL = TensorProto.INT64, TensorProto.BOOL

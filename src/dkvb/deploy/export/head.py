@@ -9,18 +9,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dkvb._support import process_group
 from dkvb.bottleneck import Keys
-from dkvb.bottleneck.assignment import SoftReads, _spread
-from dkvb.bottleneck.conditioning import Conditioning
-from dkvb.bottleneck.projection import Projection
-from dkvb.deploy.export.counted import Counts, narrow, posterior_of, votes_of
+from dkvb.bottleneck.assignment import SoftAssignment, _spread
+from dkvb.bottleneck.heads import Conditioning, Projection
 from dkvb.estimators import regressor
-from dkvb.estimators._memory import Memory
 from dkvb.estimators.bottleneck import BottleneckClassifier
+from dkvb.estimators.learned_state import LearnedState
 from dkvb.estimators.regressor import BottleneckRegressor
-from dkvb.rules.base import CountsRule, HardRule, SgdRule
-from dkvb.rules.least_squares.rule import LeastSquaresRule
+from dkvb.rules.counts.export import Counts, CountsView, narrow
+from dkvb.rules.least_squares.export import SoftValuesView
+from dkvb.rules.sgd.export import ValuesView
 
 _HALF = 2.0**-11  # how far rounding to float16 moves a number, at most
 _LARGEST_HALF = 2.0**15  # what the largest number of a tensor becomes in float16
@@ -156,65 +154,52 @@ def head_of(model: BottleneckClassifier | BottleneckRegressor) -> Head:
 
 
 def _of_classifier(classifier: BottleneckClassifier) -> Head:
-    memory = classifier._ready_memory()
-    rule, order = memory.rule, torch.from_numpy(memory.labels.order)
+    state = classifier._ready()
+    view, order = state.rule.export_view(), torch.from_numpy(state.labels.order)
     shared: dict[str, Any] = {
-        "rule": classifier.rule,
-        "temperature": rule.temperature(),
-        "labels": memory.labels.classes_.tolist(),
-        "rejection": _rejection(classifier, memory),
+        "rule": state.rule.name,
+        "temperature": state.rule.softmax_temperature(),
+        "labels": state.labels.classes_.tolist(),
+        "rejection": _rejection(classifier, state, view),
     }
-    if isinstance(rule, LeastSquaresRule):
-        values = rule._solution(rule.state).values[:, order.to(rule.keys.device)]
+    if isinstance(view, SoftValuesView):
         base = torch.zeros(len(order), dtype=torch.float64)
-        base[rule.state.sums.total.cpu()[order] == 0] = -torch.inf
-        return _soft(rule.reads, values, base, shared)
-    assert isinstance(rule, HardRule)
-    keys, place = rule._pruned()
+        base[view.class_counts.cpu()[order] == 0] = -torch.inf
+        return _soft(view.assignment, view.values[:, order.to(view.values.device)], base, shared)
+    keys, number = view.searched, view.number
     kept = keys.first_of_equals  # (C, K'), false for the copies that fill up short codebooks too
-    books = torch.arange(keys.n_codebooks, device=place.device)[:, None]
-    pairs = (books * rule.keys.n_pairs + place)[kept]  # (T,) among all pairs of the classifier
-    numbers = None if kept.all() and keys is rule.keys else narrow(place[kept].cpu())
+    books = torch.arange(keys.n_codebooks, device=number.device)[:, None]
+    pairs = (books * view.keys.n_pairs + number)[kept]  # (T,) among all pairs of the classifier
+    numbers = None if kept.all() and keys is view.keys else narrow(number[kept].cpu())
     fields_of = {**_keys_part(keys, kept), **shared, "numbers": numbers}
-    # The classifier's keys, of which those selected are some.
-    fields_of["fingerprint"] = rule.keys.fingerprint
+    # The classifier's keys, of which those used are some.
+    fields_of["fingerprint"] = view.keys.fingerprint
+    if isinstance(view, CountsView):
+        read, scale, base = view.read(pairs, order)
+        return Head(**fields_of, read=read, scale=scale, base=base)
+    table = view.values.flatten(0, 1)[pairs].cpu()[:, order]
+    if table.dtype == torch.bfloat16:  # which few runtimes know
+        table = table.float()
     zero = torch.zeros(len(order), dtype=torch.float64)
     mean = zero + 1 / keys.n_codebooks
-    if isinstance(rule, SgdRule):
-        if process_group.world_size() > 1:
-            raise ValueError(
-                "classifier: expected one that holds all its codebooks; got one of a job of "
-                f"{process_group.world_size()} processes, which holds some; save it, and export it "
-                "in one process"
-            )
-        table = rule.state.values.flatten(0, 1)[pairs].cpu()[:, order]
-        if table.dtype == torch.bfloat16:  # which few runtimes know
-            table = table.float()
-        return Head(**fields_of, read=Values(Stored(table)), scale=mean, base=zero)
-    assert isinstance(rule, CountsRule)
-    s = rule.settings
-    if s.pooling == "votes":
-        read = votes_of(rule.state, pairs, order)
-        return Head(**fields_of, read=read, scale=mean, base=zero)
-    read, scale, base = posterior_of(rule.state, pairs, order, s.smoothing, s.prior)
-    return Head(**fields_of, read=read, scale=scale, base=base)
+    return Head(**fields_of, read=Values(Stored(table)), scale=mean, base=zero)
 
 
 def _of_regressor(model: BottleneckRegressor) -> Head:
     values, mean, scale = regressor._solution(model._sums)
     shared = {"rule": "regression", "temperature": None, "labels": None, "rejection": None}
-    return _soft(model._reads, values * scale, mean.cpu(), shared)
+    return _soft(model._assignment, values * scale, mean.cpu(), shared)
 
 
-def _soft(reads: SoftReads, values: Tensor, base: Tensor, shared: dict[str, Any]) -> Head:
-    keys, kept = reads.keys, reads.keys.first_of_equals
-    sharpness = 2 / (reads.temperature * _spread(keys).cpu())
+def _soft(assignment: SoftAssignment, values: Tensor, base: Tensor, shared: dict[str, Any]) -> Head:
+    keys, kept = assignment.keys, assignment.keys.first_of_equals
+    sharpness = 2 / (assignment.temperature * _spread(keys).cpu())
     table = Stored(values[kept.flatten()].float().cpu())
     return Head(
         **_keys_part(keys, kept),
         **shared,
         numbers=None,
-        read=SoftValues(table, sharpness, reads._unit),
+        read=SoftValues(table, sharpness, assignment._unit),
         scale=torch.ones_like(base),
         base=base,
     )
@@ -241,21 +226,26 @@ def _stored(tensor: Tensor | None) -> Stored | None:
     return None if tensor is None else Stored(tensor)
 
 
-def _rejection(classifier: BottleneckClassifier, memory: Memory) -> Rejection | None:
-    if classifier.reject is None:
+def _rejection(
+    classifier: BottleneckClassifier,
+    state: LearnedState,
+    view: ValuesView | CountsView | SoftValuesView,
+) -> Rejection | None:
+    threshold, keys = classifier.novelty_threshold, state.keys
+    if threshold is None:
         return None
-    rule, keys = memory.rule, memory.keys
-    searched = rule._pruned()[0] if isinstance(rule, HardRule) else None
+    searched = None if isinstance(view, SoftValuesView) else view.searched
     if searched is None or searched.first_of_equals.sum() != keys.first_of_equals.sum():
-        reads = "all keys softly" if searched is None else "selected keys only"
+        reads = "all keys softly" if searched is None else "used keys only"
         raise ValueError(
-            "reject: expected None where novelty is measured from other keys than predictions "
-            f"read; got {classifier.reject} with rule={classifier.rule!r}, which reads {reads}; "
-            "set reject=None" + ("" if searched is None else ", or search='all', or prune() first")
+            "novelty_threshold: expected None where novelty is measured from other keys than "
+            f"predictions read; got {threshold} with rule={state.rule.name!r}, which reads {reads};"
+            " set novelty_threshold=None"
+            + ("" if searched is None else ", or candidate_keys='all', or freeze() first")
         )
     tiny = float(torch.finfo(torch.float32).tiny)
     spread = keys.spread.double().clamp(min=tiny).cpu()
-    return Rejection(float(classifier.reject), spread, keys.novelty.cpu())
+    return Rejection(float(threshold), spread, keys.novelty.cpu())
 
 
 def _tensors(part: Any) -> Iterator[Tensor]:

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from dkvb.bottleneck.assignment import LEVELS
-from dkvb.deploy.export.counted import Counts
 from dkvb.deploy.export.head import Head, SoftValues, Stored, Values, head_of
 from dkvb.estimators.bottleneck import BottleneckClassifier
 from dkvb.estimators.regressor import BottleneckRegressor
+from dkvb.rules.counts.export import Counts
 
 LARGEST_HALF = 65504.0  # that float16 can hold
 Answer = tuple[Tensor, Tensor, Tensor]
@@ -182,7 +182,7 @@ def as_module(model: BottleneckClassifier | BottleneckRegressor) -> HeadModule:
     >>> import numpy as np
     >>> from dkvb import BottleneckClassifier
     >>> X, y = np.random.default_rng(0).normal(size=(50, 4)).astype("float32"), [0, 1] * 25
-    >>> clf = BottleneckClassifier(rule="counts", n_codebooks=4, n_pairs=8, key_dim=2).fit(X, y)
+    >>> clf = BottleneckClassifier(keys={"n_codebooks": 4, "n_pairs": 8, "key_dim": 2}).fit(X, y)
     >>> x, batch = torch.from_numpy(X), {0: torch.export.Dim("batch")}
     >>> program = torch.export.export(as_module(clf), (x,), dynamic_shapes=(batch,))
     >>> _, probabilities, _ = program.module()(x[:7])

@@ -12,29 +12,21 @@ from dkvb.deploy.store import layout
 
 def is_journaled(classifier: Any) -> bool:
     """Return whether what it learns can be journaled; others write a snapshot per operation."""
-    return hasattr(classifier, "journal_record") or hasattr(classifier, "generations_")
+    return hasattr(classifier, "journal_record")
 
 
 def journal_record(classifier: Any, X: Any, y: Any) -> State:
     """Return what must be kept of X and y to learn them again, checked; nothing is learned."""
-    if hasattr(classifier, "journal_record"):
-        record: State = classifier.journal_record(X, y)
-        return record
-    from dkvb.estimators.traces import traces
-
-    return traces(classifier, X, y)
+    record: State = classifier.journal_record(X, y)
+    return record
 
 
 def replay(classifier: Any, record: State) -> int:
     """Learn what `journal_record` described, and return the number of rows."""
     if not is_journaled(classifier):
         raise record.damaged("expected no journal for a classifier that keeps none")
-    if hasattr(classifier, "replay"):
-        count: int = classifier.replay(record)
-        return count
-    from dkvb.estimators.traces import learn_traces
-
-    return learn_traces(classifier, record)
+    count: int = classifier.replay(record)
+    return count
 
 
 def working_copy(classifier: Any) -> Any:
@@ -45,15 +37,12 @@ def working_copy(classifier: Any) -> Any:
 
 def total_count(classifier: Any) -> int:
     """Return how many rows a classifier has learned; 0 where it does not count."""
-    counts = getattr(classifier, "class_count_", None) or getattr(classifier, "examples_", {})
-    return sum(counts.values())
+    return sum(getattr(classifier, "class_count_", {}).values())
 
 
 def keys_file(classifier: Any) -> str | None:
     """Return the name of the file for a classifier's keys; None where it has none."""
-    versions = getattr(classifier, "key_versions_", None) or getattr(
-        classifier, "generations_", None
-    )
+    versions = getattr(classifier, "key_versions_", None)
     return layout.keys_name(versions[0].fingerprint) if versions else None
 
 

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from dkvb._support.files import State
-from dkvb._support.validation import positive_int, real
+from dkvb._support.validation import check_device, positive_int, real
 from dkvb.bottleneck.assignment import in_blocks
-from dkvb.estimators.base import Columns, Floats, Rows, StreamClassifier, check_device
+from dkvb.estimators.base import Columns, Floats, Rows, StreamClassifier
 
 _BLOCK = 1024  # rows at a time, which bounds memory
 

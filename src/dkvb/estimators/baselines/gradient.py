@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from dkvb._support.files import State
-from dkvb._support.validation import one_of, positive_int, real
-from dkvb.estimators.base import Columns, Floats, Rows, StreamClassifier, check_device, softmax
+from dkvb._support.validation import check_device, one_of, positive_int, real
+from dkvb.estimators.base import Columns, Floats, Rows, StreamClassifier, softmax
 from dkvb.estimators.baselines._consolidation import Signals, ewc_notes
 from dkvb.estimators.baselines._optimizers import OPTIMIZERS, Tensors, adam_notes
 from dkvb.estimators.baselines.batched import BatchedTrainer

@@ -8,8 +8,8 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from dkvb._support.files import State
-from dkvb._support.validation import one_of, positive_int
-from dkvb.estimators.base import Columns, Floats, Rows, StreamClassifier, check_device
+from dkvb._support.validation import check_device, one_of, positive_int
+from dkvb.estimators.base import Columns, Floats, Rows, StreamClassifier
 
 _DISTANCES = 1 << 25  # distances held at a time: 128 MB
 

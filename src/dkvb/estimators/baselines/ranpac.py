@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from dkvb._support.files import State
-from dkvb._support.validation import positive_int
+from dkvb._support.validation import check_device, positive_int
 from dkvb.bottleneck.assignment import in_blocks
-from dkvb.estimators.base import Columns, Floats, Rows, StreamClassifier, check_device
+from dkvb.estimators.base import Columns, Floats, Rows, StreamClassifier
 from dkvb.rules.least_squares import ridge as least_squares
 from dkvb.rules.least_squares.ridge import ridge_sums_from
 
@@ -62,7 +62,7 @@ class RanPACClassifier(StreamClassifier):
 
     def _grow(self, n_columns: int) -> None:
         if n_columns > self._sums.n_columns:
-            self._sums = least_squares.grow_columns(self._sums, n_columns)
+            self._sums = least_squares.grow_classes(self._sums, n_columns)
             self._solved.clear()
 
     def _learn(self, rows: Rows, columns: Columns) -> None:

@@ -8,13 +8,12 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from dkvb._support.files import State
-from dkvb._support.validation import one_of, real
+from dkvb._support.validation import check_device, one_of, real
 from dkvb.estimators.base import (
     Columns,
     Floats,
     Rows,
     StreamClassifier,
-    check_device,
     class_sums,
     softmax,
 )

@@ -11,8 +11,8 @@ ones first, which borrow from large ones, which borrow from all keys alike:
 where n₁/s₁ and n₂/s₂ are means over the cuts. It is linear in counts, so lists need not be merged.
 
 Scores of classes with many rows and of classes with few do not compare: the former's are lower at
-keys they were never seen at, and higher at others. With `prior="uniform"` classes are brought to an
-equal footing, the more so the more their numbers of rows differ: see `_footing`.
+keys they were never seen at, and higher at others. With `class_weight="balanced"` scores are
+normalised per class, the more so the more the numbers of rows differ: see `_class_balance`.
 """
 
 from __future__ import annotations
@@ -35,38 +35,42 @@ from dkvb.rules.counts.kept import code_hash
 from dkvb.rules.counts.state import CountState
 
 BORROWED = 0.5  # examples that a region borrows from the next larger one
-SAMPLE = 4  # codebooks that a footing is measured in: they are alike
-UNEVEN = 0.2  # variance of log N at which half of the footing is given
+SAMPLE = 4  # codebooks that the balance is measured in: they are alike
+UNEVEN = 0.2  # variance of log N at which half of the normalisation is applied
 SPREAD_POWER = 1.2  # wide scores are divided by a little more than their width
 DENSE_ELEMENTS = 1 << 25  # pairs or scores of a chunk of rows
 
 
-class Footing(NamedTuple):
+class Balance(NamedTuple):
     """What is taken from log p(code | y) in each codebook, and what divides the rest: (Y,)."""
 
     shift: Tensor
     scale: Tensor
 
 
-def log_posterior(state: CountState, codes: Tensor, *, smoothing: float, prior: str) -> Tensor:
+def log_posterior(
+    state: CountState, codes: Tensor, *, pseudocount: float, class_weight: str | None
+) -> Tensor:
     """Scores (n, Y) of rows with codes (n, C), float64.
 
-    `smoothing` is how many examples of each class a pair borrows. With the prior "empirical" log N
-    is added once, and classes stay on the footing that they have.
+    `pseudocount` is how many examples of each class a pair borrows. Without a class weight
+    log N is added once, and scores are not normalised per class.
     """
-    return _placed(state, _summed_logs(state, codes, smoothing), smoothing, prior)
+    return _balanced(state, _summed_logs(state, codes, pseudocount), pseudocount, class_weight)
 
 
-def contributions(state: CountState, codes: Tensor, *, smoothing: float, prior: str) -> Tensor:
+def contributions(
+    state: CountState, codes: Tensor, *, pseudocount: float, class_weight: str | None
+) -> Tensor:
     """What each codebook adds to the scores of a few rows: (n, C, Y)."""
-    shift, scale = footing(state, smoothing, prior)
+    shift, scale = class_balance(state, pseudocount, class_weight)
     lists, (pairs, regions), shares = _excerpt(state, codes)
     # As if each codebook of each row were a row of its own.
     regions = regions.unflatten(1, (-1, state.n_codebooks)).transpose(1, 2).flatten(0, 1)
-    weights, constant = (found.cpu() for found in _weights(state, smoothing))
+    weights, constant = (found.cpu() for found in _weights(state, pseudocount))
     logs = tally.pool_logs(*lists, pairs.view(-1, 1), regions, shares, weights, constant)
     logs = logs.view(*codes.shape, -1).to(codes.device)
-    return (logs - shift) / scale + _log_prior(state, prior) / state.n_codebooks
+    return (logs - shift) / scale + _log_prior(state, class_weight) / state.n_codebooks
 
 
 class LeftOut(NamedTuple):
@@ -78,7 +82,12 @@ class LeftOut(NamedTuple):
 
 
 def leave_one_out(
-    state: CountState, *, most: int, smoothing: float, prior: str, pooling: str = "posterior"
+    state: CountState,
+    *,
+    most: int,
+    pseudocount: float,
+    class_weight: str | None,
+    pooling: str = "posterior",
 ) -> LeftOut:
     """At most `most` of the distinct kept rows, each scored by a model that never saw that row (but
     for the class balancing): exact, since a row's own counts can be taken away.
@@ -92,8 +101,8 @@ def leave_one_out(
         scores = counts.votes(state, codes)
         scores[row, columns] -= 1.0
         return LeftOut(scores, columns, times)
-    scores = _summed_logs(state, codes, smoothing)
-    weights, constant = _weights(replace(state, per_class=state.per_class - 1), smoothing)
+    scores = _summed_logs(state, codes, pseudocount)
+    weights, constant = _weights(replace(state, per_class=state.per_class - 1), pseudocount)
     likelihood = constant[columns, None].repeat(1, state.n_codebooks)  # (s, C) of the own class
     pairs, regions = _cells(state, codes)
     found = counts.at(state, pairs * CLASS_STRIDE + columns[:, None]) - 1
@@ -103,25 +112,25 @@ def leave_one_out(
         found = (state.regions.shares[regions] * found).unflatten(1, (-1, state.n_codebooks))
         likelihood += (weights[1:, columns].T[:, :, None] * found).sum(dim=1)
     scores[row, columns] = likelihood.log().sum(dim=1)
-    scores = _placed(state, scores, smoothing, prior)
-    if prior == "empirical":
+    scores = _balanced(state, scores, pseudocount, class_weight)
+    if class_weight is None:
         rows = state.per_class.double()[columns]
         scores[row, columns] += torch.log((rows - 1) / rows)
     return LeftOut(scores, columns, times)
 
 
-def footing(state: CountState, smoothing: float, prior: str) -> Footing:
-    """The footing that classes are given; found once for a state."""
-    if prior == "empirical":
+def class_balance(state: CountState, pseudocount: float, class_weight: str | None) -> Balance:
+    """How scores are normalised per class; found once for a state."""
+    if class_weight is None:
         zero = torch.zeros(len(state.per_class), dtype=torch.float64, device=state.device)
-        return Footing(zero, zero + 1)
-    known: dict[float, Footing] = vars(state).setdefault("_footings", {})
-    if smoothing not in known:
-        known[smoothing] = _footing(state, smoothing)
-    return known[smoothing]
+        return Balance(zero, zero + 1)
+    known: dict[float, Balance] = vars(state).setdefault("_balances", {})
+    if pseudocount not in known:
+        known[pseudocount] = _class_balance(state, pseudocount)
+    return known[pseudocount]
 
 
-def _footing(state: CountState, smoothing: float) -> Footing:
+def _class_balance(state: CountState, pseudocount: float) -> Balance:
     """From the mean m and the variance v of log p(k | y) over the keys k that rows select, whatever
     their class: m and v are near zero for a class of few rows, and neither for one of many.
     """
@@ -138,7 +147,7 @@ def _footing(state: CountState, smoothing: float) -> Footing:
             one = counts.codebook(state, book)
             selected = torch.nonzero(one.usage[0])  # (k, 1)
             share = (one.usage[0, selected].double() / one.usage.sum()).cpu().numpy()  # (k, 1)
-            logs = _summed_logs(one, selected, smoothing).cpu().numpy()  # (k, Y)
+            logs = _summed_logs(one, selected, pseudocount).cpu().numpy()  # (k, Y)
             own = (share * logs).sum(axis=0)
             mean += own / len(books)
             variance += (share * (logs - own) ** 2).sum(axis=0) / len(books)
@@ -146,7 +155,7 @@ def _footing(state: CountState, smoothing: float) -> Footing:
         width = np.log(np.maximum(variance[seen], np.finfo(np.float64).tiny)) / 2
         shift[seen] = _mean(middle) + strength * (middle - _mean(middle))
         scale[seen] = np.exp(strength * SPREAD_POWER * (width - _mean(width)))
-    return Footing(*(torch.from_numpy(found).to(state.device) for found in (shift, scale)))
+    return Balance(*(torch.from_numpy(found).to(state.device) for found in (shift, scale)))
 
 
 def _mean(values: NDArray[np.float64]) -> float:
@@ -154,20 +163,22 @@ def _mean(values: NDArray[np.float64]) -> float:
     return math.fsum(values) / len(values) if len(values) else 0.0
 
 
-def _placed(state: CountState, logs: Tensor, smoothing: float, prior: str) -> Tensor:
-    """Sums of logarithms (n, Y) on their footing, with the prior."""
-    shift, scale = footing(state, smoothing, prior)
-    return (logs - state.n_codebooks * shift) / scale + _log_prior(state, prior)
+def _balanced(
+    state: CountState, logs: Tensor, pseudocount: float, class_weight: str | None
+) -> Tensor:
+    """Sums of logarithms (n, Y), normalised per class, with the prior."""
+    shift, scale = class_balance(state, pseudocount, class_weight)
+    return (logs - state.n_codebooks * shift) / scale + _log_prior(state, class_weight)
 
 
-def _log_prior(state: CountState, prior: str) -> Tensor:
+def _log_prior(state: CountState, class_weight: str | None) -> Tensor:
     rows = state.per_class.double()
-    return torch.log(rows / rows.sum()) if prior == "empirical" else torch.zeros_like(rows)
+    return torch.log(rows / rows.sum()) if class_weight is None else torch.zeros_like(rows)
 
 
-def _summed_logs(state: CountState, codes: Tensor, smoothing: float) -> Tensor:
+def _summed_logs(state: CountState, codes: Tensor, pseudocount: float) -> Tensor:
     """Σ_c log p(code_c | y) + log K for codes (n, C): (n, Y) float64."""
-    Y, how = len(state.per_class), _weights(state, smoothing)
+    Y, how = len(state.per_class), _weights(state, pseudocount)
     if counts.read_apart(state, codes):
         lists, cells, shares = _excerpt(state, codes)
         return tally.pool_logs(*lists, *cells, shares, *how)
@@ -217,11 +228,11 @@ def _bounded(table: NDArray[np.int64]) -> tally.Bounded:
     return tally.Bounded(*map(torch.from_numpy, found))
 
 
-def _weights(state: CountState, smoothing: float) -> tuple[Tensor, Tensor]:
+def _weights(state: CountState, pseudocount: float) -> tuple[Tensor, Tensor]:
     """What each row counted adds to K · p(k | y), by level (1 + R, Y), and what is there without
     any (Y,): the formulas above, multiplied out."""
     N, K = state.per_class.double(), state.smoothed_pairs
-    own = smoothing * K
+    own = pseudocount * K
     factor = K * own / (N + own)  # (Y,) of p₁
     weights = [K / (N + own)]
     if state.regions is not None:

@@ -26,6 +26,7 @@ from dkvb.bottleneck.key_clusters import Regions
 from dkvb.bottleneck.values import flat_codes
 from dkvb.kernels import counts as tally
 from dkvb.kernels.counts import CLASS_STRIDE
+from dkvb.rules.base import NOT_LEARNED
 from dkvb.rules.counts import counting
 from dkvb.rules.counts import sparse as tallies
 from dkvb.rules.counts.kept import code_hash, left_after
@@ -213,12 +214,6 @@ def update_together(state: CountState, codes: Tensor, columns: Tensor) -> CountS
     )
 
 
-NOT_LEARNED = (
-    "X, y: expected rows that were learned with these labels; got rows that were not, or more "
-    "often than they were learned; nothing was changed"
-)
-
-
 def merge(first: CountState, second: CountState) -> CountState:
     """Both states' counts together; columns must mean the same classes."""
     ours = first.n_codebooks, first.n_pairs, len(first.per_class)
@@ -244,8 +239,8 @@ def _same(first: Regions, second: Regions | None) -> bool:
     return first is second or (second is not None and torch.equal(first.of_key, second.of_key))
 
 
-def move_columns(state: CountState, target: Tensor) -> CountState:
-    """Column y becomes target[y]; a negative target drops its counts: how classes are forgotten,
+def map_classes(state: CountState, target: Tensor) -> CountState:
+    """Class y becomes target[y]; a negative target drops its counts: how classes are forgotten,
     joined or put in another's order."""
     whole = state.whole
     column = target[whole.places % CLASS_STRIDE]
@@ -261,7 +256,7 @@ def move_columns(state: CountState, target: Tensor) -> CountState:
         per_class=per_class,
         kept_codes=state.kept_codes[left],
         kept_columns=target[state.kept_columns[left]],
-        regional=state.regional and move_columns(state.regional, target),
+        regional=state.regional and map_classes(state.regional, target),
     )
 
 

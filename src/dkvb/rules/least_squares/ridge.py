@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from dkvb._support import process_group
 from dkvb._support.files import State
@@ -51,6 +52,9 @@ class Moments:
 
     def copy(self) -> Moments:
         return Moments(*(getattr(self, f.name).clone() for f in fields(self)))
+
+    def without_products(self) -> Moments:
+        return replace(self, gram=self.gram[:0].clone())
 
     def stripes(self) -> Iterator[tuple[int, Tensor]]:
         """(a, G[a:a+s, a:]) for every stripe: views of the flat tensor."""
@@ -87,6 +91,18 @@ class RidgeSums:
     def total(self) -> Tensor:
         """Σ y over all rows (Y,): the number of rows a class."""
         return self.learned.total + self.held.total
+
+    def to(self, device: torch.device | str) -> RidgeSums:
+        """The same sums on another device."""
+
+        def moved(part: Moments) -> Moments:
+            return Moments(*(getattr(part, f.name).to(device) for f in fields(part)))
+
+        return RidgeSums(moved(self.learned), moved(self.held))
+
+    def without_products(self) -> RidgeSums:
+        """Without what only learning needs."""
+        return RidgeSums(self.learned.without_products(), self.held.without_products())
 
     def tensors(self) -> dict[str, Tensor]:
         """All sums by name."""
@@ -183,7 +199,7 @@ def merge(first: RidgeSums, second: RidgeSums) -> RidgeSums:
     if ours != theirs:
         raise ValueError(
             f"second: expected sums over as many features and columns as the first, {ours}; "
-            f"got {theirs}; use move_columns"
+            f"got {theirs}; use map_classes"
         )
 
     def both(one: Moments, other: Moments) -> Moments:
@@ -192,27 +208,37 @@ def merge(first: RidgeSums, second: RidgeSums) -> RidgeSums:
     return RidgeSums(both(first.learned, second.learned), both(first.held, second.held))
 
 
-def move_columns(sums: RidgeSums, target: Tensor, n_columns: int) -> RidgeSums:
-    """Column y becomes target[y] of `n_columns`, those that meet are added, and a negative target
-    drops the column; the rows stay in G, which is shared and not copied."""
+def map_classes(sums: RidgeSums, target: Tensor, n_classes: int) -> RidgeSums:
+    """Class y becomes target[y] of `n_classes`, those that meet are added, and a negative target
+    drops the class; the rows stay in G, which is shared and not copied."""
     kept = target >= 0
 
-    def moved(sum_: Tensor) -> Tensor:
-        out = sum_.new_zeros((*sum_.shape[:-1], n_columns))
+    def mapped(sum_: Tensor) -> Tensor:
+        out = sum_.new_zeros((*sum_.shape[:-1], n_classes))
         return out.index_add_(sum_.ndim - 1, target[kept], sum_[..., kept])
 
-    def of(moments: Moments) -> Moments:
-        return Moments(
-            moments.gram, moved(moments.cross), moved(moments.total), moved(moments.square)
+    return RidgeSums(
+        *(
+            Moments(part.gram, mapped(part.cross), mapped(part.total), mapped(part.square))
+            for part in (sums.learned, sums.held)
         )
+    )
 
-    return RidgeSums(of(sums.learned), of(sums.held))
 
-
-def grow_columns(sums: RidgeSums, n_columns: int) -> RidgeSums:
-    """The same sums with zeros for the columns that are new."""
-    same = torch.arange(sums.n_columns, device=sums.learned.cross.device)
-    return move_columns(sums, same, n_columns)
+def grow_classes(sums: RidgeSums, n_classes: int) -> RidgeSums:
+    """The same sums with zeros for the classes that are new."""
+    new = n_classes - sums.learned.cross.shape[1]
+    if new == 0:
+        return sums
+    return RidgeSums(
+        *(
+            Moments(
+                part.gram,
+                *(pad(sum_, (0, new)) for sum_ in (part.cross, part.total, part.square)),
+            )
+            for part in (sums.learned, sums.held)
+        )
+    )
 
 
 def solve(moments: Sequence[Moments], lam: float) -> Tensor:
@@ -242,7 +268,7 @@ def solve(moments: Sequence[Moments], lam: float) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class Judgement:
+class HeldOutScores:
     """How a solution V does on some rows, as far as their sums can tell."""
 
     moments: Moments
@@ -266,7 +292,7 @@ class Judgement:
         return math.sqrt(max(0.0, float(within[present].sum()) / free))
 
 
-def judge(moments: Moments, values: Tensor) -> Judgement:
+def evaluate_on(moments: Moments, values: Tensor) -> HeldOutScores:
     """How V (M, Y) does on the rows of `moments`."""
     product = torch.zeros_like(values)  # GV
     for start, stripe in moments.stripes():
@@ -274,7 +300,7 @@ def judge(moments: Moments, values: Tensor) -> Judgement:
         beside = stripe[:, len(stripe) :]  # what lies right of the stripe's square block
         product[start:stop] += stripe @ values[start:]
         product[stop:] += beside.T @ values[start:stop]
-    return Judgement(moments, values.T @ product, values.T @ moments.cross)
+    return HeldOutScores(moments, values.T @ product, values.T @ moments.cross)
 
 
 @dataclass(frozen=True, eq=False)
@@ -283,30 +309,39 @@ class Solution:
 
     values: Tensor  # (M, Y)
     lam: float  # in units of tr(G)/M
-    judgement: Judgement | None  # of values from the other rows; None without rows to judge by
+    held_out_scores: HeldOutScores | None  # of values from other rows; None without held-out rows
+
+    def without_products(self) -> Solution:
+        """Without what only learning needs."""
+        scored = self.held_out_scores
+        if scored is not None:
+            scored = replace(scored, moments=scored.moments.without_products())
+        return replace(self, held_out_scores=scored)
 
 
-def level(sums: RidgeSums, solution: Solution) -> Solution:
-    """The same solution with every class on an equal footing: the mean square of its scores over
+def balance(sums: RidgeSums, solution: Solution) -> Solution:
+    """The same solution with scores normalised per class: the mean square of a class's scores over
     all rows is that of the others.
 
     Ridge regression shrinks the scores of a class the more the fewer rows it has, which costs it
     more than its due when the highest score wins. Needs no more than the sums.
     """
-    squares = [judge(part, solution.values).score_squares for part in (sums.learned, sums.held)]
+    squares = [
+        evaluate_on(part, solution.values).score_squares for part in (sums.learned, sums.held)
+    ]
     size = (squares[0] + squares[1]).diagonal().clamp(min=0).sqrt()  # (Y,)
     seen = size > 0
     if not bool(seen.any()):
         return solution
     factor = torch.where(seen, size[seen].mean() / size, 1.0)  # scores stay about as large
-    judged = solution.judgement
-    if judged is not None:
-        judged = Judgement(
-            judged.moments,
-            factor[:, None] * judged.score_squares * factor,
-            factor[:, None] * judged.score_sums,
+    scored = solution.held_out_scores
+    if scored is not None:
+        scored = HeldOutScores(
+            scored.moments,
+            factor[:, None] * scored.score_squares * factor,
+            factor[:, None] * scored.score_sums,
         )
-    return Solution(solution.values * factor, solution.lam, judged)
+    return Solution(solution.values * factor, solution.lam, scored)
 
 
 def fit(sums: RidgeSums, grid: Sequence[float] = GRID, tolerance: float = TOLERANCE) -> Solution:
@@ -319,17 +354,17 @@ def fit(sums: RidgeSums, grid: Sequence[float] = GRID, tolerance: float = TOLERA
     both = [sums.learned, sums.held]
     if not all(bool(moments.diagonal().any()) for moments in both):
         return Solution(solve(both, _DEFAULT), _DEFAULT, None)
-    judgements: dict[int, Judgement] = {}
+    evaluated: dict[int, HeldOutScores] = {}
 
     def error(place: int) -> float:
-        judgements[place] = judge(sums.held, solve([sums.learned], grid[place]))
-        return judgements[place].squared_error
+        evaluated[place] = evaluate_on(sums.held, solve([sums.learned], grid[place]))
+        return evaluated[place].squared_error
 
-    chosen = choose_place(error, len(grid), tolerance)
-    return Solution(solve(both, grid[chosen]), grid[chosen], judgements[chosen])
+    chosen = select_lambda(error, len(grid), tolerance)
+    return Solution(solve(both, grid[chosen]), grid[chosen], evaluated[chosen])
 
 
-def choose_place(error: Callable[[int], float], n: int, tolerance: float) -> int:
+def select_lambda(error: Callable[[int], float], n: int, tolerance: float) -> int:
     """The last of n places whose error is within `tolerance` of the lowest, with few looks at it.
 
     The error falls and then rises from place to place, slowly: its lowest value is looked for in
@@ -338,7 +373,7 @@ def choose_place(error: Callable[[int], float], n: int, tolerance: float) -> int
     """
     seen: dict[int, float] = {}
 
-    def look(place: int) -> float:
+    def evaluate_at(place: int) -> float:
         if place not in seen:
             seen[place] = error(place)
         return seen[place]
@@ -346,28 +381,28 @@ def choose_place(error: Callable[[int], float], n: int, tolerance: float) -> int
     best = min(_FIRST, n - 1)
     while True:
         near = [min(best + _DECADE, n - 1), max(best - _DECADE, 0)]
-        lower = next((place for place in near if look(place) < look(best)), None)
+        lower = next((place for place in near if evaluate_at(place) < evaluate_at(best)), None)
         if lower is None:
             break
         best = lower
     if near == [best + _DECADE, best - _DECADE]:
-        after, before = (look(place) - look(best) for place in near)
+        after, before = (evaluate_at(place) - evaluate_at(best) for place in near)
         if after + before > 0:
-            look(best + round(_DECADE / 2 * (before - after) / (before + after)))
+            evaluate_at(best + round(_DECADE / 2 * (before - after) / (before + after)))
     while True:
         limit = min(seen.values()) * (1 + tolerance)
         inside = max(place for place, value in seen.items() if value <= limit)
         outside = min((place for place in seen if place > inside), default=None)
         if inside == n - 1 or outside == inside + 1:
             return inside
-        look(min(inside + _DECADE, n - 1) if outside is None else (inside + outside) // 2)
+        evaluate_at(min(inside + _DECADE, n - 1) if outside is None else (inside + outside) // 2)
 
 
 def ridge_sums_from(
-    state: State, M: int, Y: int, device: torch.device | str, *, sealed: bool = False
+    state: State, M: int, Y: int, device: torch.device | str, *, inference_only: bool = False
 ) -> RidgeSums:
-    """The sums that `RidgeSums.tensors` gave; sealed ones have lost their products."""
-    products = 0 if sealed else gram_size(M)
+    """The sums that `RidgeSums.tensors` gave; inference-only ones have no products."""
+    products = 0 if inference_only else gram_size(M)
 
     def moments(prefix: str) -> Moments:
         shapes = {"gram": (products,), "cross": (M, Y), "total": (Y,), "square": (Y,)}

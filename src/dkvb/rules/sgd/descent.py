@@ -13,16 +13,15 @@ so that a class learned so ends about where it would have, had it been declared.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
+from torch.nn.functional import embedding_bag, pad
 
 from dkvb._support import process_group
 from dkvb._support.hashing import epoch_orders
-from dkvb._support.validation import one_of
-from dkvb.bottleneck.values import count_usage, mean_of_fetched
+from dkvb.bottleneck.values import count_usage
 from dkvb.kernels.sgd import descend, pool, push, step
 
 ORDERS_AT_ONCE = 1 << 24  # row numbers of epochs drawn ahead: 128 MB
@@ -34,14 +33,14 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 class SgdState:
     """What the rule knows: values, how often each pair was selected, and the epochs so far."""
 
-    columns: Tensor  # (C, K, Y) float32, bfloat16 or float16; with the reserve, Y + 1
+    columns: Tensor  # (C, K, Y) float32, bfloat16 or float16; with the unseen-class column, Y + 1
     usage: Tensor  # (C, K) int64
     epoch: int = 0
-    reserve: bool = False  # whether the last column stands for all classes yet to come
+    unseen: bool = False  # whether the last column stands for all classes yet to come
 
     @property
     def n_classes(self) -> int:
-        return self.columns.shape[2] - self.reserve
+        return self.columns.shape[2] - self.unseen
 
     @property
     def values(self) -> Tensor:
@@ -53,54 +52,62 @@ class SgdState:
         """The pairs that training has selected at least once (C, K)."""
         return self.usage > 0
 
+    def __getstate__(self) -> dict[str, object]:
+        return {f.name: getattr(self, f.name) for f in fields(self)}  # the rest can be found again
+
 
 def start(
     n_codebooks: int,
     n_pairs: int,
     device: torch.device | str = "cpu",
     dtype: str = "float32",
-    reserve: bool = False,
+    unseen: bool = False,
 ) -> SgdState:
     """Nothing learned, no classes yet."""
-    one_of("value_dtype", dtype, DTYPES)
     shape = (n_codebooks, n_pairs)
     usage = torch.zeros(shape, dtype=torch.int64, device=device)
-    columns = torch.zeros((*shape, int(reserve)), device=device, dtype=DTYPES[dtype])
-    return SgdState(columns, usage, reserve=reserve)
+    columns = torch.zeros((*shape, int(unseen)), device=device, dtype=DTYPES[dtype])
+    return SgdState(columns, usage, unseen=unseen)
 
 
 def grow(state: SgdState, n_classes: int) -> SgdState:
-    """The same state with room for more classes."""
-    new = n_classes - state.n_classes
+    """The same state with more classes."""
+    columns, unseen = state.columns, state.unseen
+    known = columns.shape[2] - unseen
+    new = n_classes - known
     if new == 0:
         return state
-    if state.n_classes == 0 and not state.reserve:
-        return replace(state, columns=pad(state.columns, (0, new)))
-    # Without a reserve, the lowest value of a pair is that of a class never seen there, if any is.
-    fresh = state.columns[:, :, -1] if state.reserve else state.columns.amin(dim=2)
-    parts = [state.values, fresh[:, :, None].expand(-1, -1, new + state.reserve)]
+    if known == 0 and not unseen:
+        return replace(state, columns=pad(columns, (0, new)))
+    # Without a column for unseen classes, the lowest value of a pair is that of a class never seen
+    # there, if any is.
+    fresh = columns[:, :, -1] if unseen else columns.amin(dim=2)
+    parts = [columns[:, :, :known], fresh[:, :, None].expand(-1, -1, new + unseen)]
     return replace(state, columns=torch.cat(parts, dim=2))
 
 
 def update(
     state: SgdState,
     codes: Tensor,
-    columns: Tensor,
+    class_index: Tensor,
     *,
     epochs: int,
     batch_size: int,
     learning_rate: float,
     label_smoothing: float,
     seed: int,
+    n_codebooks: int | None = None,
 ) -> SgdState:
-    """The state after `epochs` passes over codes (n, C) with labels in `columns` (n,).
+    """The state after `epochs` passes over codes (n, C) of classes (n,).
 
     The order of rows is a function of the seed and of the epochs so far: k calls with one epoch
-    equal one call with k. Of several processes, each gives all rows' codes of its own codebooks.
+    equal one call with k. Of several processes, each gives all rows' codes of its own codebooks,
+    out of `n_codebooks` in all.
     """
     values, usage = state.columns.clone(), state.usage.clone()
     n = len(codes)
-    alone = process_group.world_size() == 1 and values.dtype == torch.float32
+    n_codebooks = n_codebooks or len(values)
+    alone = n_codebooks == len(values) and values.dtype == torch.float32
     chunk = max(1, ORDERS_AT_ONCE // n)
     for first in range(0, epochs, chunk):
         count = min(chunk, epochs - first)
@@ -108,9 +115,9 @@ def update(
         orders = epoch_orders(n, seed, begun, count, codes.device)  # (epochs, n)
         how = (batch_size, learning_rate, label_smoothing)
         if alone:
-            descend(values, codes, columns, orders, *how)
+            descend(values, codes, class_index, orders, *how)
         else:
-            _descend_in_steps(values, codes, columns, orders, *how, first_epoch=begun)
+            _descend_in_steps(values, codes, class_index, orders, *how, begun, n_codebooks)
     once = torch.zeros_like(usage)
     count_usage(once, codes)
     usage = usage + epochs * once
@@ -126,31 +133,32 @@ def _descend_in_steps(
     lr: float,
     smoothing: float,
     first_epoch: int,
+    n_codebooks: int,
 ) -> None:
     """`descend`, with the sums of each batch taken over the codebooks of all processes."""
-    n_codebooks = total_codebooks(values.shape[0])
+    sharded = n_codebooks > len(values)
     codes = codes.int()  # torch cannot index uint16 on every device
     for epoch, order in enumerate(orders, start=first_epoch):
         for batch, rows in enumerate(order.split(batch_size)):
-            sums = process_group.all_reduce(pool(values, codes[rows]))  # (B, Y)
+            sums = pool(values, codes[rows])  # (B, Y)
+            sums = process_group.all_reduce(sums) if sharded else sums
             change = step(sums, y[rows], n_codebooks, lr, smoothing)
             push(values, codes[rows], change, seed=(epoch << 32) + batch)
 
 
-def scores(state: SgdState, codes: Tensor) -> Tensor:
-    """Logits (n, Y): the mean over codebooks of the values fetched by codes (n, C)."""
+def scores(state: SgdState, codes: Tensor, n_codebooks: int | None = None) -> Tensor:
+    """Logits (n, Y): the mean over codebooks of the values fetched by codes (n, C); of several
+    processes, over `n_codebooks` in all."""
     columns = state.columns
-    if process_group.world_size() == 1 and columns.dtype == torch.float32:
-        return mean_of_fetched(columns, codes)[:, : state.n_classes]
-    n_codebooks, width = total_codebooks(columns.shape[0]), columns.shape[2]
-    parts = [
-        process_group.all_reduce(pool(columns, part)) / n_codebooks
-        for part in codes.int().split(max(1, SCORES_AT_ONCE // max(1, width)))
-    ]
-    every = torch.cat(parts) if parts else torch.zeros((0, width), device=columns.device)
-    return every[:, : state.n_classes]
-
-
-def total_codebooks(own: int) -> int:
-    """How many codebooks all processes have together."""
-    return process_group.all_reduce_int(own)
+    (C, K, width), n_classes = columns.shape, columns.shape[2] - state.unseen
+    n_codebooks = n_codebooks or C
+    if n_codebooks == C and columns.dtype == torch.float32:
+        places = codes.long() + torch.arange(C, device=codes.device) * K
+        return embedding_bag(places, columns.flatten(0, 1), mode="mean")[:, :n_classes]
+    every = torch.zeros((len(codes), width), device=columns.device)
+    step = max(1, SCORES_AT_ONCE // max(1, width))
+    for first in range(0, len(codes), step):
+        sums = pool(columns, codes[first : first + step].int())
+        sums = process_group.all_reduce(sums) if n_codebooks > C else sums
+        every[first : first + step] = sums / n_codebooks
+    return every[:, :n_classes]

@@ -1,4 +1,4 @@
-"""What the rule `counts` has counted, as far as answers need it: sparse, as it was learned."""
+"""What rule `counts` has counted, as an exported graph needs it: sparse, as it was learned."""
 
 from __future__ import annotations
 
@@ -8,9 +8,31 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from dkvb.bottleneck import Keys
 from dkvb.kernels.counts import CLASS_STRIDE, Bounded
 from dkvb.rules.counts import posterior
 from dkvb.rules.counts.state import CountState
+
+
+@dataclass(frozen=True, eq=False)
+class CountsView:
+    """Counts for each searched key, and how they become scores: base + scale · Σ over codebooks of
+    what is read."""
+
+    keys: Keys  # the classifier's
+    searched: Keys  # those that predictions search
+    number: Tensor  # (C, K') of each searched key among all
+    state: CountState
+    pooling: str
+    pseudocount: float
+    class_weight: str | None
+
+    def read(self, pairs: Tensor, order: Tensor) -> tuple[Counts, Tensor, Tensor]:
+        """The counts of some pairs (T,), classes in the order given (Y,), with scale and base."""
+        if self.pooling == "votes":
+            zero = torch.zeros(len(order), dtype=torch.float64)
+            return votes_of(self.state, pairs, order), zero + 1 / self.state.n_codebooks, zero
+        return posterior_of(self.state, pairs, order, self.pseudocount, self.class_weight)
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,11 +68,11 @@ def votes_of(state: CountState, pairs: Tensor, order: Tensor) -> Counts:
 
 
 def posterior_of(
-    state: CountState, pairs: Tensor, order: Tensor, smoothing: float, prior: str
+    state: CountState, pairs: Tensor, order: Tensor, pseudocount: float, class_weight: str | None
 ) -> tuple[Counts, Tensor, Tensor]:
     """The same with regions, and the scale and base (Y,) that lead from summed logarithms to
     scores."""
-    weights, constant = posterior._weights(state, smoothing)
+    weights, constant = posterior._weights(state, pseudocount)
     C, lists = state.n_codebooks, [(state.bounded, pairs)]
     regions = torch.zeros((0, len(pairs)), dtype=torch.int64)
     shares = torch.zeros((0, C, 0), dtype=torch.float64)
@@ -61,8 +83,8 @@ def posterior_of(
         regions = state.regions.of_key.reshape(R, -1)[:, pairs].cpu()
         shares = 1 / state.regions.sizes.double().clamp(min=1).cpu()
     likelihood = Likelihood(constant.cpu()[order], weights.cpu()[:, order], narrow(regions), shares)
-    shift, divisor = posterior.footing(state, smoothing, prior)
-    base = posterior._log_prior(state, prior) - C * shift / divisor
+    shift, divisor = posterior.class_balance(state, pseudocount, class_weight)
+    base = posterior._log_prior(state, class_weight) - C * shift / divisor
     base = base.masked_fill(state.per_class == 0, -torch.inf).cpu()[order]
     return _entries(lists, order, likelihood), 1 / divisor.cpu()[order], base
 

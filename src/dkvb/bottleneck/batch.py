@@ -1,0 +1,152 @@
+"""Embeddings with the codes that frozen keys give them: searched for on first use, then kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dkvb._support import validation
+from dkvb.bottleneck.lazy_rows import picked
+from dkvb.kernels.nearest import KeyIndex, refine, search, squared_distances
+
+if TYPE_CHECKING:
+    from dkvb.bottleneck.keys import Keys
+
+# Elements of float64 that a chunk of heads, or of exact distances, may hold: 32 MB, 512 MB on CUDA.
+CHUNK_ELEMENTS = {"cpu": 1 << 22, "cuda": 1 << 26}
+
+
+class Batch:
+    """Rows of embeddings and, from their first use on, their codes.
+
+    The embeddings stay where they are. A memory map or a tensor is checked and read chunk by chunk
+    when codes are searched for; those who need codes alone do not read it again.
+
+    Parameters
+    ----------
+    keys : Keys
+        The frozen keys that give codes.
+    X : array, memory map or tensor (n, m), or None
+        Embeddings that `validation.embeddings` has returned; None where only codes were kept.
+    codes : Tensor (n, C), optional
+        Codes that are known already.
+    """
+
+    def __init__(self, keys: Keys, X: Any, codes: Tensor | None = None) -> None:
+        self.keys = keys
+        self.X = X
+        self.known_codes = codes
+        self._distances: Tensor | None = None
+        self.shape: tuple[int, int] = (len(X if codes is None else codes), keys.width)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: Any) -> Batch:
+        """Some rows, by a slice, indices or a mask; known codes are not searched for again."""
+        codes = self.known_codes
+        if codes is not None:
+            # torch cannot index uint16 on every device, but int16 of the same bits.
+            small = codes.dtype == torch.uint16
+            codes = codes.view(torch.int16)[rows].view(torch.uint16) if small else codes[rows]
+        return Batch(self.keys, None if self.X is None else picked(self.X, rows), codes)
+
+    @property
+    def codes(self) -> Tensor:
+        """The nearest key of each codebook (n, C), by L2 distance, ties to the lowest index."""
+        if self.known_codes is None:
+            self._search(distances=False)
+            assert self.known_codes is not None
+        return self.known_codes
+
+    @property
+    def distances(self) -> Tensor:
+        """Squared L2 distance from each head to its nearest key (n, C), float64."""
+        if self._distances is None:
+            self._search(distances=True)
+            assert self._distances is not None
+        return self._distances
+
+    def chunks(self, size: int) -> Iterator[tuple[slice, Tensor]]:
+        """(slice, float32 embeddings on the device of the keys), at most `size` rows at a time."""
+        device, checked = self.keys.device, type(self.X) is np.ndarray
+        for start in range(0, len(self.X), size):
+            part = slice(start, min(start + size, len(self.X)))
+            rows = self.X[part]
+            yield (
+                part,
+                torch.from_numpy(rows).to(device)
+                if checked
+                else validation.as_float32(rows, "X", start).to(device),
+            )
+
+    def _search(self, distances: bool) -> None:
+        """Find codes, if they are not known, and the distances to these keys if asked for."""
+        keys = self.keys
+        n, C = self.shape[0], keys.n_codebooks
+        known = self.known_codes
+        codes = known
+        if known is None:
+            dtype = torch.uint16 if keys.n_pairs <= 1 << 16 else torch.int32
+            codes = torch.empty((n, C), dtype=dtype, device=keys.device)
+        squared = torch.empty((n, C) if distances else 0, dtype=torch.float64, device=keys.device)
+        assert codes is not None
+        books = torch.arange(C, device=keys.device)
+        for part, x in self.chunks(chunk_rows(keys)) if n else ():
+            if known is None:
+                found, heads, _ = nearest_keys(keys, x)
+                codes[part] = found[:, :, 0].to(codes.dtype)
+            else:
+                heads = keys.projection(keys.conditioning(x))
+            if distances:
+                own = keys.keys[books, codes[part].long()]  # (r, C, d)
+                flat = squared_distances(heads.flatten(0, 1), own.flatten(0, 1)[:, None])
+                squared[part] = flat.view(-1, C)
+        self.known_codes = codes
+        if distances:
+            self._distances = squared
+
+
+def nearest_keys(
+    keys: Keys,
+    x: Tensor,
+    index: KeyIndex | None = None,
+    allowed: Tensor | None = None,
+    top: int = 1,
+) -> tuple[Tensor, Tensor, int]:
+    """The `top` nearest keys (r, C, top) of embeddings x (r, m) among those that are `allowed` (as
+    `index` is laid out), the heads (r, C, d), and how many codes were decided again.
+
+    The same for any batch size, number of threads and backend: where rounding could have changed
+    the answer, it is decided again in float64, by sums in a fixed order where that does not do.
+    """
+    rows, moved = keys.conditioning.with_error(x)
+    heads, error = keys.projection.with_error(rows, moved)
+    index = keys.index if index is None else index
+    codes, unsure = search(index, heads, top, error)
+    row, book = torch.nonzero(unsure, as_tuple=True)
+    decided_again = len(row)
+    if top == 1 and len(row):
+        unsure_heads, slack = heads[row, book], error[row, book]
+        nearest, sure = refine(index, keys.keys, unsure_heads, book, slack, chunk_elements(keys))
+        codes[row[sure], book[sure], 0] = nearest[sure]
+        row, book = row[~sure], book[~sure]
+    if len(row):
+        among = keys.first_of_equals if allowed is None else allowed
+        codes[row, book] = keys.exact_codes(x[row], book, among, top)
+    return codes, heads, decided_again
+
+
+def chunk_elements(keys: Keys) -> int:
+    """How many float64 elements a chunk may hold on the device of the keys."""
+    return CHUNK_ELEMENTS.get(keys.device.type, CHUNK_ELEMENTS["cpu"])
+
+
+def chunk_rows(keys: Keys, top: int = 1) -> int:
+    """How many rows to search for at a time, with `top` keys for each."""
+    per_row = keys.n_codebooks * keys.key_dim * top + keys.width + keys.projection.width
+    return max(1, chunk_elements(keys) // per_row)

@@ -1,0 +1,146 @@
+"""From embeddings to the heads of C codebooks (section 2, step 1 of the paper).
+
+Conditioning and projection are fitted or drawn once (`conditioning`, `projection`), then frozen;
+here they are applied to rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from dkvb.kernels.nearest import tree_sum
+
+
+@dataclass(frozen=True, eq=False)
+class Conditioning:
+    """Signed power, L2 normalisation, centring, and a linear map, each optional but the centring.
+
+    Centring changes no distance; without it, float32 distances are wrong where the data's offset
+    dwarfs its spread.
+    """
+
+    centre: Tensor  # (m,) float32
+    components: Tensor | None = None  # (m, p) float32: principal axes, scaled where whitened
+    power: float = 1.0
+    normalise: bool = False
+
+    @property
+    def width(self) -> int:
+        return self.centre.shape[0]
+
+    @property
+    def output_width(self) -> int:
+        return self.width if self.components is None else self.components.shape[1]
+
+    @cached_property
+    def _components64(self) -> Tensor | None:
+        return None if self.components is None else self.components.double()
+
+    @cached_property
+    def _reach(self) -> float:
+        return 1.0 if self.components is None else float(self.components.norm())
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Embeddings (n, m) float32 → conditioned rows (n, p) float64."""
+        z = self._centred(x)
+        return z if self._components64 is None else z @ self._components64
+
+    def with_error(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Conditioned rows (n, p), and how far, in norm, each may lie from its exact one (n,)."""
+        z = self._centred(x)
+        unit = 2.0**-53 * (len(self.centre) + 4)
+        start = unit if self.normalise else 0.0
+        moved = torch.full((len(x),), start, dtype=torch.float64, device=x.device)
+        if self._components64 is None:
+            return z, moved
+        return z @ self._components64, (moved + 2 * unit * z.norm(dim=1)) * self._reach
+
+    def exact(self, x: Tensor) -> Tensor:
+        """The same by sums in a fixed order: equal in any batch and on any device."""
+        z = self._elementwise(x)
+        if self.normalise:
+            z = z / _nonzero(tree_sum(z * z, dim=1).sqrt()[:, None])
+        z = z - self.centre
+        if self._components64 is None:
+            return z
+        return torch.cat([tree_sum(row[:, None] * self._components64, 0)[None] for row in z])
+
+    def _centred(self, x: Tensor) -> Tensor:
+        """Embeddings (n, m) after all but the linear map."""
+        z = x.double() if self.power == 1.0 else self._elementwise(x)
+        if self.normalise:
+            norms = z.norm(dim=1, keepdim=True)
+            z = z / torch.where(norms > 0, norms, 1.0)
+        return z - self.centre
+
+    def _elementwise(self, x: Tensor) -> Tensor:
+        z = x.double()
+        if self.power == 0.5:
+            return z.sign() * z.abs().sqrt()
+        return z if self.power == 1.0 else z.sign() * z.abs() ** self.power
+
+    def to(self, device: torch.device | str) -> Conditioning:
+        moved = None if self.components is None else self.components.to(device)
+        return Conditioning(self.centre.to(device), moved, self.power, self.normalise)
+
+
+def _nonzero(norms: Tensor) -> Tensor:
+    return torch.where(norms > 0, norms, 1.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Projection:
+    """`gaussian`: a fixed random matrix for each codebook; `partition`: consecutive chunks of the
+    row; `identity`: the whole row for each codebook."""
+
+    kind: str
+    n_codebooks: int
+    key_dim: int
+    width: int
+    matrices: Tensor | None = None  # (C, p, d) float32, gaussian only; kept, not only its seed
+
+    @cached_property
+    def _flat(self) -> Tensor:
+        assert self.matrices is not None
+        return self.matrices.double().permute(1, 0, 2).reshape(self.width, -1)  # (p, C·d)
+
+    @cached_property
+    def _norms(self) -> Tensor:
+        assert self.matrices is not None
+        return self.matrices.flatten(1).double().square().sum(dim=1).sqrt()  # (C,)
+
+    def __call__(self, rows: Tensor, books: slice = slice(None)) -> Tensor:
+        """Rows (n, p) float64 → heads (n, C, d) float64, of the codebooks in `books` only."""
+        count = len(range(self.n_codebooks)[books])
+        if self.kind == "gaussian":
+            start, stop, _ = books.indices(self.n_codebooks)
+            columns = slice(start * self.key_dim, stop * self.key_dim)
+            return (rows @ self._flat[:, columns]).view(-1, count, self.key_dim)
+        if self.kind == "partition":
+            return rows.view(-1, self.n_codebooks, self.key_dim)[:, books]
+        return rows[:, None, :].expand(-1, count, -1)
+
+    def exact(self, rows: Tensor, books: Tensor) -> Tensor:
+        """The head of one codebook a row, rows (r, p) and books (r,) → (r, d), by sums in a fixed
+        order: equal in any batch and on any device."""
+        if self.matrices is not None:
+            return tree_sum(rows[:, :, None] * self.matrices[books].double(), dim=1)
+        heads = self(rows)
+        return heads[torch.arange(len(rows), device=rows.device), books]
+
+    def with_error(self, rows: Tensor, moved: Tensor) -> tuple[Tensor, Tensor]:
+        """Heads (n, C, d) of rows (n, p), and how far, in norm, each may lie from the exact one
+        (n, C), if the rows themselves lie up to `moved` (n,) away from theirs."""
+        heads = self(rows)
+        if self.matrices is None:
+            return heads, moved[:, None].expand(-1, self.n_codebooks)
+        reach = 2.0**-52 * (self.width + 4) * rows.norm(dim=1) + moved  # (n,)
+        return heads, reach[:, None] * self._norms
+
+    def to(self, device: torch.device | str) -> Projection:
+        moved = None if self.matrices is None else self.matrices.to(device)
+        return Projection(self.kind, self.n_codebooks, self.key_dim, self.width, moved)

@@ -1,0 +1,118 @@
+"""What rule `counts` has learned, as tensors and facts, and back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dkvb._support.files import State
+from dkvb.bottleneck import Keys
+from dkvb.bottleneck.key_clusters import Regions
+from dkvb.kernels.counts import CLASS_STRIDE
+from dkvb.rules.counts.sparse import Tally
+from dkvb.rules.counts.state import CountState
+
+CLASS_WEIGHTS = {"uniform": "balanced", "empirical": None}  # by the names of formats 1 and 2
+_CANDIDATES = {"selected": "used", "all": "all", None: "all"}
+
+
+def to_state(state: CountState) -> State:
+    """Counts, rows that are kept, and temperatures that are known: an inference-only copy could not
+    find these again."""
+    tensors = {
+        "per_class": state.per_class,
+        "kept_codes": state.kept_codes,
+        "kept_columns": state.kept_columns,
+    }
+    known = vars(state).get("_temperatures", {})
+    temperatures = [[*how, temperature] for how, temperature in known.items()]
+    facts = {"smoothed_pairs": state.smoothed_pairs, "temperatures": temperatures}
+    saved = State({**tensors, **vars(state.whole)}, facts)
+    if state.regions is not None and state.regional is not None:
+        regions = {"of_key": state.regions.of_key, "sizes": state.regions.sizes}
+        saved = saved.with_part("regional", State({**regions, **vars(state.regional.whole)}))
+    return saved
+
+
+def from_state(state: State, keys: Keys, n_classes: int) -> CountState:
+    """The state that `to_state` describes."""
+    C, K, Y = keys.n_codebooks, keys.n_pairs, n_classes
+    per_class = state.whole_numbers("per_class", (Y,), high=1 << 31)
+    whole = _tally(state, C, K, per_class)
+    kept_columns = state.whole_numbers("kept_columns", (None,), high=max(1, Y))
+    kept = state.tensor("kept_codes", torch.int32, (len(kept_columns), C))
+    if kept.numel() and not 0 <= int(kept.min()) <= int(kept.max()) < K:
+        raise state.damaged("kept_codes: expected pairs that are there")
+    smoothed_pairs = state.whole_number("smoothed_pairs", low=1)
+    found = CountState(C, K, (whole,), per_class, kept, kept_columns, smoothed_pairs)
+    regional = state.part("regional")
+    if regional.tensors:
+        found = _with_regions(found, regional)
+    found = found.to(keys.device)
+    vars(found)["_temperatures"] = _temperatures(state)
+    return found
+
+
+def params_from_flat(params: dict[str, Any]) -> dict[str, Any]:
+    """Parameters of the rule from those of a classifier of format 1 or 2."""
+    found: dict[str, Any] = {"candidate_keys": _CANDIDATES[params.get("search")]}
+    if "prior" in params:
+        found["class_weight"] = CLASS_WEIGHTS[params["prior"]]
+    renamed = {"smoothing": "pseudocount", "pooling": "pooling"}
+    return found | {new: params[old] for old, new in renamed.items() if old in params}
+
+
+def _tally(state: State, C: int, K: int, per_class: Tensor) -> Tally:
+    """Places and counts that rows can have, so many of each class."""
+    Y = len(per_class)
+    places = state.whole_numbers("places", (None,), high=C * K * CLASS_STRIDE)
+    entries = state.tensor("counts", torch.int32, (len(places),))
+    class_index = places % CLASS_STRIDE
+    ascending = bool((places[1:] > places[:-1]).all())
+    if not ascending or bool((class_index >= Y).any()) or bool((entries <= 0).any()):
+        raise state.damaged("places, counts: expected ascending places of classes that are there")
+    # Every row selects one pair per codebook.
+    found = torch.bincount(class_index, weights=entries.double(), minlength=Y)
+    if not torch.equal(found, C * per_class.double()):
+        raise state.damaged("counts: expected as many as rows were learned, in every codebook")
+    return Tally(places, entries)
+
+
+def _with_regions(found: CountState, state: State) -> CountState:
+    """The same with what was counted by key cluster."""
+    C, K = found.n_codebooks, found.n_pairs
+    of_key = state.tensor("of_key", torch.int16, (None, C, K))
+    R = len(of_key)
+    extent = state.tensor("sizes", torch.int32, (R, C, None))
+    G = extent.shape[2]
+    if not R or not 0 <= int(of_key.min()) <= int(of_key.max()) < G or int(extent.min()) < 0:
+        raise state.damaged("of_key, sizes: expected key clusters that are there")
+    whole = _tally(state, R * C, G, found.per_class)
+    none = found.kept_columns[:0]
+    no_codes = none.int().view(0, 1).expand(0, R * C)
+    regional = CountState(R * C, G, (whole,), found.per_class, no_codes, none, G, keeps=False)
+    return replace(found, regions=Regions(of_key, extent), regional=regional)
+
+
+def _temperatures(state: State) -> dict[Any, float]:
+    """Known temperatures by pseudocount, class weight and pooling."""
+    if "temperatures" not in state.facts:  # formats 1 and 2 kept one
+        one = state.fact("temperature", (list, type(None)))
+        if one is None:
+            return {}
+        if [type(item) for item in one] != [dict, float] or not one[1] > 0:
+            raise state.damaged("temperature: expected parameters and a number above 0")
+        how = one[0]
+        weight = CLASS_WEIGHTS.get(how.get("prior"), "balanced")
+        return {(how.get("smoothing"), weight, how.get("pooling")): one[1]}
+    known = {}
+    for item in state.fact("temperatures", list):
+        if not isinstance(item, list) or len(item) != 4 or not isinstance(item[3], float):
+            raise state.damaged("temperatures: expected three parameters and a number each")
+        if not item[3] > 0 or not all(isinstance(p, str | float | int | None) for p in item[:3]):
+            raise state.damaged("temperatures: expected numbers above 0")
+        known[tuple(item[:3])] = item[3]
+    return known

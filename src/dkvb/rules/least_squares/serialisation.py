@@ -1,0 +1,111 @@
+"""What rule `least_squares` has learned, as tensors and facts, and back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from dkvb._support.files import State
+from dkvb.bottleneck import Keys
+from dkvb.rules.least_squares.ridge import HeldOutScores, RidgeSums, Solution, ridge_sums_from
+from dkvb.rules.least_squares.samples import Samples
+
+if TYPE_CHECKING:
+    from dkvb.rules.least_squares.rule import SumsState
+
+SOLUTIONS = {"unweighted": None, "balanced": "balanced"}  # and the class weight of each
+_OLD_SOLUTIONS = {"empirical": "unweighted", "uniform": "balanced"}  # of formats 1 and 2
+_SAMPLES = {"sample_rows": "ledger_rows", "sample_hashes": "ledger_hashes"}
+_SAMPLES |= {"sample_class_index": "ledger_columns"}  # and the names of formats 1 and 2
+
+
+def tensors(state: SumsState) -> dict[str, Tensor]:
+    """All sums, and the samples that are stored."""
+    found = {**state.sums.tensors(), "selected": state.selected}
+    if state.samples is not None:
+        found |= {"sample_" + name: value for name, value in vars(state.samples).items()}
+    return found
+
+
+def to_state(state: SumsState, temperature: float) -> State:
+    """Sums, and the solutions that are known: these are small beside the sums, and an
+    inference-only copy has nothing else."""
+    solved = [name for name in SOLUTIONS if name in vars(state)]
+    saved = State(tensors(state), {"read_temperature": temperature, "solved": solved})
+    for name in solved:
+        solution: Solution = getattr(state, name)
+        scored = solution.held_out_scores
+        parts = {"values": solution.values}
+        if scored is not None:
+            parts |= {"score_squares": scored.score_squares, "score_sums": scored.score_sums}
+        facts = {"lam": solution.lam, "scored": scored is not None}
+        saved = saved.with_part(name, State(parts, facts))
+    return saved
+
+
+def from_state(
+    state: State, keys: Keys, n_classes: int
+) -> tuple[RidgeSums, Tensor, Samples | None]:
+    """Sums, selections and samples that `to_state` described."""
+    M, device = keys.n_codebooks * keys.n_pairs, keys.device
+    frozen = "gram" in state.tensors and not state.tensors["gram"].numel()
+    solved = _solved(state)
+    if frozen and len(solved) < len(SOLUTIONS):
+        raise state.damaged("solved: expected all solutions where the sums are gone")
+    sums = ridge_sums_from(state, M, n_classes, device, inference_only=frozen)
+    selected = state.whole_numbers("selected", (M,)).to(device)
+    return sums, selected, _samples(state, keys, n_classes)
+
+
+def solutions_from(state: State, sums: RidgeSums) -> tuple[dict[str, Solution], float]:
+    """Solutions by name that `to_state` described, and the temperature of reads."""
+    M, Y = sums.learned.cross.shape
+    device = sums.learned.cross.device
+    found = {}
+    for written, name in _solved(state).items():
+        part = state.part(written)
+        values = part.tensor("values", torch.float64, (M, Y), device)
+        scored = None
+        if part.fact("scored" if "scored" in part.facts else "judged", bool):
+            squares, own = (
+                part.tensor(kind, torch.float64, (Y, Y), device)
+                for kind in ("score_squares", "score_sums")
+            )
+            scored = HeldOutScores(sums.held, squares, own)
+        found[name] = Solution(values, float(part.fact("lam", float)), scored)
+    fact = "read_temperature" if "read_temperature" in state.facts else "temperature"
+    temperature = float(state.fact(fact, (int, float)))
+    if not 0 < temperature < float("inf"):
+        raise state.damaged(f"{fact}: expected a number above 0; got {temperature}")
+    return found, temperature
+
+
+def params_from_flat(params: dict[str, Any]) -> dict[str, Any]:
+    """Parameters of the rule from those of a classifier of format 1 or 2."""
+    found: dict[str, Any] = {}
+    if "prior" in params:
+        found["class_weight"] = SOLUTIONS[_OLD_SOLUTIONS[params["prior"]]]
+    renamed = {"temperature": "read_temperature", "ledger": "store_samples"}
+    return found | {new: params[old] for old, new in renamed.items() if old in params}
+
+
+def _solved(state: State) -> dict[str, str]:
+    """Which solutions are known, by the names they were written under."""
+    names = _OLD_SOLUTIONS | {name: name for name in SOLUTIONS}
+    solved = state.fact("solved", list)
+    if not all(isinstance(name, str) and name in names for name in solved):
+        raise state.damaged("solved: expected the solutions that are known")
+    return {name: names[name] for name in solved}
+
+
+def _samples(state: State, keys: Keys, n_classes: int) -> Samples | None:
+    names = {new: new if new in state.tensors else old for new, old in _SAMPLES.items()}
+    if names["sample_class_index"] not in state.tensors:
+        return None
+    class_index = state.whole_numbers(names["sample_class_index"], (None,), high=max(1, n_classes))
+    hashes = state.whole_numbers(names["sample_hashes"], class_index.shape, high=1 << 63)
+    shape = (len(class_index), keys.projection.width)
+    rows = state.tensor(names["sample_rows"], torch.float16, shape)
+    return Samples(*(tensor.to(keys.device) for tensor in (rows, hashes, class_index)))
