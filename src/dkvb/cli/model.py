@@ -185,6 +185,7 @@ def merge(
         _check_distinct(model, others)
         found = [read_model(other, device) for other in others]
         with _opened(model, device, wait) as folder:
+            _check_histories(folder.model, dict(zip(others, found, strict=True)))
             known = next((m for m in (folder.model, *found) if m.encoder_fingerprint), None)
             for other, one in zip(others, found, strict=True):
                 check_same_encoder(f"OTHER {other}", one, known)
@@ -215,6 +216,24 @@ def _check_distinct(model: Path, others: list[Path]) -> None:
                 "adding it again would count every row twice"
             )
         met.append(_own_path(other))
+
+
+def _check_histories(model: Any, others: dict[Path, Any]) -> None:
+    """Raise for a copy of a model that is there already; warn of one that began as a copy."""
+    known = {entry.id for entry in model.history} - {None}
+    for path, other in others.items():
+        own = {entry.id for entry in other.history} - {None}
+        if own and own <= known:
+            raise ValueError(
+                f"OTHER: expected models that have learned something else; got {path}, a copy of "
+                "one that is there already, which would count every row twice"
+            )
+        if own & known:
+            warn(
+                f"OTHER {path} began as a copy of another one here: what was learned before that "
+                "counts twice; fit each model by itself with --keys of the first"
+            )
+        known |= own
 
 
 def _own_path(path: Path) -> Path:

@@ -1,6 +1,7 @@
 """Errors say what is on disk; a repeated operation counts once; memory follows the disk."""
 
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -32,7 +33,10 @@ def test_an_error_after_the_rename_says_that_the_change_is_on_disk(path, monkeyp
     with create(path, learned("counts", (X, y))) as model:
         with monkeypatch.context() as context:
             context.setattr(atomic, "sync_folder", no_space)
-            with pytest.raises(AppliedError, match="learn of 3 rows is on disk; do not repeat it"):
+            with pytest.raises(
+                AppliedError,
+                match="3 rows is on disk; do not repeat it",
+            ):
                 model.learn(X[:3], y[:3], operation_id="monday")
             with pytest.raises(AppliedError, match="forget of 15 rows is on disk"):
                 model.forget("bee")
@@ -190,10 +194,21 @@ def test_merging_a_model_twice_is_refused(path):
         done = dkvb("merge", path, *others)
         assert done.exit_code == 2
         assert "count every row twice" in done.stderr
+    copy, later = path.parent / "copy", path.parent / "later"
+    for place in (copy, later):
+        shutil.copytree(path, place)
+    with open_folder(later) as model:
+        model.learn(X[:2], y[:2])
+    done = dkvb("merge", path, copy)
+    assert done.exit_code == 2
+    assert "a copy of one that is there already" in done.stderr
     clf = learned("counts", (X, y))
     with open_folder(path) as model, pytest.raises(ValueError, match="would count twice"):
         model.merge(clf, clf)
     assert_same_state(read_folder(path).classifier, learned("counts", (X, y)))
+    done = dkvb("merge", path, later)
+    assert done.exit_code == 0
+    assert "what was learned before that counts twice" in done.stderr
 
 
 def test_a_digest_tells_what_was_learned_before_until_something_is_forgotten(path):

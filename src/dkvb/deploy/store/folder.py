@@ -317,10 +317,9 @@ class ModelFolder:
             raise error from None
         if one is None or not applied:
             raise error
-        text = (
-            f"{self.path}: the {one.operation} of {one.count} rows is on disk; do not repeat it, "
-            f"unless with operation_id={one.id!r}, which counts it once"
-        )
+        text = f"{self.path}: the {one.operation} of {one.count} rows is on disk"
+        if one.operation != "fit":
+            text += f"; do not repeat it, unless with its operation id, {one.id}, to count it once"
         if isinstance(error, OSError):
             raise AppliedError(f"{text}; what failed after it: {error}") from error
         error.add_note(text)
@@ -387,7 +386,7 @@ class ModelFolder:
         if model.journal_bytes is None:
             atomic.remove(self.path / JOURNAL)
         elif (journal := read_journal(self.path / JOURNAL)) is not None:
-            drop_cut(self.path / JOURNAL, journal)
+            drop_cut(self.path / JOURNAL, journal, layout.mode_of(self.path))
         layout.remove_leftovers(self.path, model.keys_file, model.obsolete)
         atomic.sync_folder(self.path)
 

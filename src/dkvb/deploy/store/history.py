@@ -19,6 +19,7 @@ from dkvb.deploy.store.settled import read_settled
 
 MOST = 10_000  # entries that are kept as they are
 _LONGEST_ID = 200
+_CHUNK = 1 << 16  # rows that are hashed at a time
 
 
 @dataclass(frozen=True)
@@ -55,14 +56,17 @@ def digest_of(X: Any, y: Any) -> str | None:
 
     None where X is no array: what was computed from embeddings does not tell them.
     """
+    embeddings = X if hasattr(X, "shape") else np.asarray(X)
+    if not isinstance(embeddings.shape, tuple) or not hasattr(embeddings, "__array__"):
+        return None
+    digest = hashlib.sha256(repr(tuple(embeddings.shape)).encode())
     try:
-        embeddings = np.ascontiguousarray(X, dtype=np.float32)
+        for start in range(0, len(embeddings), _CHUNK):  # they may be mapped, and many
+            part = embeddings[start : start + _CHUNK]
+            digest.update(np.ascontiguousarray(part, dtype=np.float32).tobytes())
     except (TypeError, ValueError, RuntimeError):
         return None
-    labels = np.asarray(y).tolist()
-    digest = hashlib.sha256(repr(embeddings.shape).encode())
-    digest.update(embeddings.tobytes())
-    digest.update(repr(labels).encode(errors="surrogatepass"))
+    digest.update(repr(np.asarray(y).tolist()).encode(errors="surrogatepass"))
     return digest.hexdigest()
 
 

@@ -119,15 +119,11 @@ def append(path: Path, snapshot: str, record: State, length: int | None, mode: i
     return length + len(content)
 
 
-def drop_cut(path: Path, journal: Journal) -> None:
+def drop_cut(path: Path, journal: Journal, mode: int) -> None:
     """Remove the beginning of a record that was never acknowledged."""
-    if journal.cut:
-        handle = atomic.open_without_following(path, os.O_WRONLY)
-        try:
-            os.ftruncate(handle, journal.length)
-            atomic.sync(handle)
-        finally:
-            os.close(handle)
+    raw = read_raw(path) if journal.cut else None
+    if raw is not None:
+        atomic.replace_file(path, [raw[: journal.length]], mode)
 
 
 def _encoded(kind: str, state: State) -> bytes:
