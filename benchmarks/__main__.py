@@ -1,4 +1,4 @@
-"""`python -m benchmarks [cpu | gpu | growth | memory | imagenet | scaling]`."""
+"""`python -m benchmarks [cpu | gpu | growth | memory | imagenet | scaling | small]`."""
 
 from __future__ import annotations
 
@@ -51,7 +51,13 @@ def main(arguments: list[str] | None = None) -> int:
     scaling.add_argument("--only", nargs="+", default=[], help="operations; all unless given")
     scaling.add_argument("--plot", type=Path, default=OUT / "scaling.png")
 
-    for mode in (cpu, gpu, growth, memory, imagenet, scaling):
+    small = modes.add_parser("small", help="accuracy on streams of 5 to 60 rows per class")
+    small.add_argument("--data", type=Path, help="folder of embeddings; bundled rows unless given")
+    small.add_argument("--rows", type=int, nargs="+", help="rows per class")
+    small.add_argument("--draws", type=int, default=5)
+    small.add_argument("--only", nargs="+", default=[], help="methods; all unless given")
+
+    for mode in (cpu, gpu, growth, memory, imagenet, scaling, small):
         mode.add_argument("--out", type=Path, default=OUT / "results.jsonl", help="JSON lines")
 
     arguments = sys.argv[1:] if arguments is None else arguments
@@ -95,6 +101,12 @@ def main(arguments: list[str] | None = None) -> int:
         from benchmarks.scaling import run as run_scaling
 
         return run_scaling(given.processes, given.size, given.out, given.plot, given.only)
+    if given.mode == "small":
+        from benchmarks.small import ROWS_PER_CLASS
+        from benchmarks.small import run as run_small
+
+        rows = tuple(given.rows or ROWS_PER_CLASS)
+        return run_small(given.data, given.out, rows, given.draws, given.only)
     from benchmarks.memory import run as run_memory
 
     return run_memory(given.rows, given.sizes, given.out, given.folder)

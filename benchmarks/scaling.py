@@ -255,7 +255,7 @@ def _keys(method: str) -> Callable[[Shape, int], Prepared]:
             most_held = max(process_group.all_gather_objects(min(held, HELD_OUT_MOST)))
             side = centre + 2 * most_held * s.width * 4  # held-out rows are looked at twice
             if method == "lloyd":
-                return epochs * volume.lloyd_pass(C, K, d) + 4 * C * K * d + 8 * C * K + side
+                return epochs * volume.lloyd_pass(C, K, d) + (12 * d + 8) * C * K + side
             own = [part.stop - part.start for part in process_group.parts(C)]
             others = C - own[process_group.rank()]
             return volume.ema_exchange(len(x) - held, others, d) + max(own) * K * d * 4 + side

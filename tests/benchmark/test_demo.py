@@ -17,6 +17,8 @@ SIZES = {
     ("cifar10", "test"): (200, 10),
     ("cifar100", "train"): (50, 100),
     ("cifar100", "test"): (10, 100),
+    ("banking77", "train"): (60, 20),
+    ("banking77", "test"): (40, 20),
 }
 
 
@@ -26,7 +28,7 @@ def test_bundled_rows_are_finite_balanced_and_all_different(name: str, split: st
     names, counts = np.unique(y, return_counts=True)
     assert (counts[0], len(names)) == SIZES[name, split]
     assert np.ptp(counts) == 0
-    assert x.shape == (len(y), 256)
+    assert x.shape == (len(y), 384 if name == "banking77" else 256)
     assert x.dtype == np.float32
     assert np.isfinite(x).all()
     assert len(np.unique(x, axis=0)) == len(x)
@@ -37,11 +39,11 @@ def test_bundle_is_small() -> None:
         path.stat().st_size
         for path in Path(str(files("dkvb.embedding.datasets.bundled"))).glob("*.npz")
     ]
-    assert len(sizes) == 4
+    assert len(sizes) == 6
     assert sum(sizes) <= 4_000_000
 
 
-@pytest.mark.parametrize("name", ["cifar10", "cifar100"])
+@pytest.mark.parametrize("name", ["cifar10", "cifar100", "banking77"])
 def test_no_test_row_is_among_the_train_rows(name: str) -> None:
     train, test = (load(name, split)[0] for split in ("train", "test"))
     assert {row.tobytes() for row in train}.isdisjoint(row.tobytes() for row in test)
@@ -67,7 +69,7 @@ def test_class_means_tell_as_much_as_those_of_the_full_data() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("cifar", "train"), "name: expected one of 'cifar10', 'cifar100'; got 'cifar'"),
+        (("cifar", "train"), "name: expected one of 'cifar10', 'cifar100', 'banking77'; got 'cifar'"),
         (("cifar10", "validation"), "split: expected one of 'train', 'test'; got 'validation'"),
     ],
 )

@@ -32,6 +32,7 @@ def by_hand(keys, x, temperature):
     """Weights (n, C, K) as the formula says."""
     heads = keys.heads(x)  # (n, C, d)
     squared = (heads[:, :, None] - keys.keys.double()).square().sum(dim=3)  # (n, C, K)
+    squared = squared.masked_fill(~keys.first_of_equals, torch.inf)
     nearest = squared.amin(dim=2, keepdim=True)
     return (-(squared - nearest) / (temperature * keys.spread.double()[:, None])).softmax(dim=2)
 
@@ -68,10 +69,13 @@ def test_temperature_makes_reads_soft_or_hard():
     keys = keys_of(X)
     x = torch.from_numpy(X)
     hard = SoftAssignment(keys, 1e-6)(x).view(len(X), 5, -1)
-    assert torch.equal(hard.argmax(dim=2), keys.codes(X).long())
+    # A row in float16 may lie on the other side of the border between two keys.
+    assert (hard.argmax(dim=2) == keys.codes(X).long()).double().mean() > 0.995
     assert (hard.amax(dim=2) == LEVELS).double().mean() > 0.99
-    soft = SoftAssignment(keys, 1e6)(x)
-    assert (soft - LEVELS / 12).abs().max() < 1
+    soft = SoftAssignment(keys, 1e6)(x).view(len(X), 5, -1)
+    distinct = keys.first_of_equals  # (C, K)
+    even = distinct / distinct.sum(dim=1, keepdim=True)
+    assert (soft - LEVELS * even).abs().max() < 1
 
 
 @settings(max_examples=25)

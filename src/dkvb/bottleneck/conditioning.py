@@ -13,6 +13,8 @@ from dkvb.bottleneck.heads import Conditioning
 
 KINDS = ("centre", "half-whitened", "whitened")
 FLOOR = 0.1  # of the mean variance, added before whitening so that small axes are not blown up
+# The variance of p axes fitted to n rows is uncertain by p/n: whitening adds this many times more.
+SHRINKAGE = 5.0
 
 
 def fit_conditioning(
@@ -23,7 +25,8 @@ def fit_conditioning(
     `"centre"` changes no distance. `"half-whitened"` and `"whitened"` take the square root of
     embeddings that are never negative (as after a ReLU), scale each row to unit length, and keep
     the first `n_components` principal axes, divided by the fourth or the square root of their
-    variance. Of several processes each gives its own rows; all get the same conditioning.
+    variance. Whitening does less where there are few rows per axis, whose variances are uncertain.
+    Of several processes each gives its own rows; all get the same conditioning.
     """
     one_of("conditioning", kind, KINDS)
     if kind == "centre":
@@ -46,8 +49,10 @@ def fit_conditioning(
     kept = min(width, n_components or width, max(1, count - 1))
     variance, axes = variance.flip(0)[:kept].clamp(min=0), axes.flip(1)[:, :kept]
     exponent = -0.5 if kind == "whitened" else -0.25
-    mean = variance.mean()
-    scale = (variance + FLOOR * mean) ** exponent if bool(mean > 0) else torch.ones_like(variance)
+    mean, floor = variance.mean(), FLOOR
+    if kind == "whitened":
+        floor = max(FLOOR, SHRINKAGE * kept / count)
+    scale = (variance + floor * mean) ** exponent if bool(mean > 0) else torch.ones_like(variance)
     return Conditioning(centre, (axes * scale).float(), bare.power, normalise=True)
 
 

@@ -28,10 +28,10 @@ from dkvb.bottleneck.heads import Conditioning, Projection
 from dkvb.bottleneck.key_data import Rows, rows_of
 from dkvb.bottleneck.keys import KeyReport, Keys, first_of_equals
 from dkvb.bottleneck.projection import make_projection
-from dkvb.bottleneck.values import count_usage
 from dkvb.kernels import kmeans as accumulate
 
 METHODS = ("ema", "ema-reference", "lloyd", "sample")
+UNCHANGED = ("ema-reference", "sample")  # whose keys may be rows
 _PAPER = {
     "n_codebooks": 256,
     "n_pairs": 4096,
@@ -55,6 +55,9 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
     "paper": _PAPER,
 }
+ROWS_PER_KEY = 8  # on average, unless the number of pairs is given
+FEWEST_PAIRS = 4  # also of fewer rows
+LEAST_ROWS = 3  # that a key is the mean of: a single row could be read from keys
 EXPIRY_SHARE = 0.1  # of the count that an evenly used key would have
 TINY = torch.finfo(torch.float32).tiny
 
@@ -97,20 +100,27 @@ def fit_keys(
 
     Parameters
     ----------
-    X : array (n, m), spatial map (n, h, w, m), or iterable of such batches
+    X : array or tensor (n, m), spatial map (n, h, w, m), or iterable of such batches
         Unlabelled embeddings; the positions of a spatial map count one by one. An iterable is
-        iterated `epochs` times. One row in ten is held out to measure the keys. In a job of several
-        processes X is this process's part, at least one row, and all processes get the same keys.
+        iterated `epochs` times; a `DataLoader` may give labels too, which are not read. One row in
+        ten is held out to measure the keys. In a job of several processes X is this process's part,
+        at least one row, and all processes get the same keys.
     preset : "counts", "least_squares" or "paper"
         Which values the parameters below have unless they are given: those that suit the rules
         `counts` and `least_squares`, or the paper's, which suit `sgd`.
     n_codebooks, n_pairs, key_dim : int
-        Number of codebooks, of pairs per codebook, and width of keys. Without a gaussian
-        projection, `key_dim` follows from the width of the embeddings.
+        Number of codebooks, of pairs per codebook, and width of keys. Unless `n_pairs` is given,
+        there is at most one key for every eight rows, since keys that follow single rows say
+        nothing of rows to come. Without a gaussian projection, `key_dim` follows from the width of
+        the embeddings.
     method : "ema", "ema-reference", "lloyd" or "sample"
         Moving averages (appendix C of the paper; expired keys start afresh); the same with expired
         keys that keep their old averages, as in the paper's own code, for comparison; k-means in
-        `epochs` passes; random rows.
+        `epochs` passes; random rows. With "ema" and "lloyd" every key is in the end the mean of the
+        rows nearest to it, at least three, so that no row can be read from keys; keys of fewer rows
+        are replaced by copies of others. This takes three rows for every key: ask for fewer pairs
+        if `n_pairs` is given, and expect rows among the keys of fewer than twelve rows. It holds
+        neither for an iterator that can be read only once nor for "ema-reference" and "sample".
     projection : "gaussian", "partition" or "identity"
         How heads are made from conditioned rows, see `Projection`.
     conditioning, n_components
@@ -143,18 +153,21 @@ def fit_keys(
 
     passes = 1 if method == "sample" else epochs
     rows = rows_of(
-        X, at_least=n_pairs, passes=passes, batch_size=batch_size, device=torch.device(device)
+        X,
+        at_least=(LEAST_ROWS if explicit_pairs else ROWS_PER_KEY) * n_pairs,
+        passes=passes,
+        batch_size=batch_size,
+        device=torch.device(device),
     )
-    if explicit_pairs and rows.at_least < n_pairs:  # else nobody asked for a number of pairs
+    room = rows.at_least if explicit_pairs else _room(rows.at_least)
+    if explicit_pairs and room < n_pairs:  # else nobody asked for a number of pairs
         warnings.warn(
-            f"n_pairs: {n_pairs} keys a codebook need as many rows; X has {rows.at_least} to fit "
-            f"them, so each codebook gets {rows.at_least} pairs",
+            f"n_pairs: {n_pairs} keys per codebook need as many rows; X has {room} to fit them, "
+            f"so each codebook gets {room} pairs",
             FewRowsWarning,
             stacklevel=2,
         )
-    recipe = Recipe(
-        method, min(n_pairs, rows.at_least), passes, batch_size * rows.positions, decay, seed
-    )
+    recipe = Recipe(method, min(n_pairs, room), passes, rows.batch_rows(batch_size), decay, seed)
     conditioned = fit_conditioning(rows.sample, conditioning, n_components)
     heads_of = make_projection(
         projection, conditioned.output_width, n_codebooks=n_codebooks, key_dim=key_dim, seed=seed
@@ -172,6 +185,11 @@ def fit_keys(
     if process_group.world_size() > 1:
         process_group.check_same_on_all_ranks(fitted.fingerprint, "keys")
     return fitted
+
+
+def _room(n_rows: int) -> int:
+    """How many keys so many rows can fit: a few in any case, or nothing could be told apart."""
+    return max(n_rows // ROWS_PER_KEY, min(FEWEST_PAIRS, n_rows))
 
 
 def _initialise(
@@ -228,24 +246,52 @@ def _fit_group(
 ) -> tuple[Tensor, int]:
     """Keys (g, K, d) of some codebooks, and how many of them rows are nearest to."""
     method, size = _METHODS[recipe.method], process_group.world_size()
+    # Enough rows for keys that are means: if a pass sees all of them, it can count.
+    as_means = (
+        recipe.method not in UNCHANGED
+        and rows.repeats
+        and rows.at_least >= LEAST_ROWS * recipe.n_pairs
+    )
+    least = LEAST_ROWS if as_means else 1
     if size == 1 or method is not _ema:
         passes = rows.passes(heads_of)
         keys = method(passes, recipe, books.start, bar)
-        return keys, int((process_group.all_reduce(_usage(next(passes), keys)) > 0).sum())
+        counts, sums = map(process_group.all_reduce, _attached(next(passes), keys))
+        keys = _means(keys, counts, sums) if as_means else keys
+        return keys, int((counts >= least).sum())
     columns = process_group.parts(books.stop - books.start)
     passes = rows.passes(heads_of, columns)
     own = method(passes, recipe, books.start + columns[process_group.rank()].start, bar)
-    n_used = process_group.all_reduce_int(int((_usage(next(passes), own) > 0).sum()))
+    counts, sums = _attached(next(passes), own)
+    own = _means(own, counts, sums) if as_means else own
+    n_used = process_group.all_reduce_int(int((counts >= least).sum()))
     return torch.cat(process_group.all_gather(own)), n_used
 
 
-def _usage(batches: Iterator[Tensor], keys: Tensor) -> Tensor:
-    """How many heads (r, g, d) are nearest to each of keys (g, K, d): (g, K) int64."""
-    usage = torch.zeros(keys.shape[:2], dtype=torch.int64, device=keys.device)
+def _attached(batches: Iterator[Tensor], keys: Tensor) -> tuple[Tensor, Tensor]:
+    """How many heads (r, g, d) are nearest to each of keys (g, K, d), and their sums: (g, K) int64
+    and (g, K, d) float64."""
+    counts = torch.zeros(keys.shape[:2], dtype=torch.int64, device=keys.device)
+    sums = torch.zeros(keys.shape, dtype=torch.float64, device=keys.device)
     for heads in batches:
         if heads.shape[:2].numel():
-            count_usage(usage, accumulate.assign(heads, keys))
-    return usage
+            _, batch_counts, batch_sums, _ = accumulate.assign_sums(heads, keys)
+            counts += batch_counts
+            sums += batch_sums
+    return counts, sums
+
+
+def _means(keys: Tensor, counts: Tensor, sums: Tensor) -> Tensor:
+    """Keys (g, K, d) as means of the heads nearest to them, so many (g, K) with so large sums
+    (g, K, d). A key of fewer than `LEAST_ROWS` heads becomes a copy of one with enough, which ties,
+    going to the lowest index, never select."""
+    means = (sums / counts.clamp(min=1)[:, :, None]).float()
+    enough = counts >= LEAST_ROWS
+    first = enough.to(torch.uint8).argmax(dim=1)  # (g,)
+    common = means[torch.arange(len(keys), device=keys.device), first]  # (g, d)
+    means = torch.where(enough[:, :, None], means, common[:, None])
+    # A codebook without any such key stays as it is: heads so far apart are no crowd to hide in.
+    return torch.where(enough.any(dim=1)[:, None, None], means, keys)
 
 
 def _unit(rows: Tensor) -> float:

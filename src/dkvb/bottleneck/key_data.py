@@ -19,6 +19,7 @@ from dkvb._support.hashing import content_hash
 
 HELD_OUT_EVERY = 10  # one row in ten, picked by its content, measures the keys and fits none
 HELD_OUT_MOST = 2000
+BATCHES_PER_EPOCH = 8  # of moving averages, at least
 CHUNK_ROWS = 2048
 GROUP_BYTES = {
     "cpu": 1 << 26,
@@ -35,11 +36,15 @@ class Rows(Protocol):
 
     at_least: int  # rows of all processes to fit keys from: exact below the number asked for
     positions: int  # h·w of spatial maps, else 1
+    repeats: bool  # whether every pass sees all rows
 
     def sample(self) -> Iterator[Tensor]: ...
     def mapped(self, change: Callable[[Tensor], Tensor]) -> Rows: ...
     def held_out(self) -> Tensor: ...
     def groups(self, n_codebooks: int, key_dim: int) -> list[slice]: ...
+    def batch_rows(self, batch_size: int) -> int:
+        """How many rows moving averages take at a time."""
+
     def passes(self, heads_of: Heads, columns: Columns = None) -> Iterator[Iterator[Tensor]]:
         """Of each pass, the heads of own rows, batch by batch; with `columns`, which says whose
         codebooks are whose, those of all processes' rows in own codebooks."""
@@ -47,17 +52,24 @@ class Rows(Protocol):
 
 def rows_of(X: Any, *, at_least: int, passes: int, batch_size: int, device: torch.device) -> Rows:
     """Wrap an array (n, m) or (n, h, w, m), or an iterable of such batches, which pass in batches
-    of `batch_size` whatever their own size."""
+    of `batch_size` whatever their own size. Batches of a `DataLoader` may be (embeddings, labels).
+    """
     if hasattr(X, "shape") or (isinstance(X, list) and X and np.ndim(X[0]) == 1):
         return _ArrayRows(X, device)
     if not hasattr(X, "__iter__"):
         raise TypeError(f"X: expected an array or an iterable of batches; got {type(X).__name__}")
-    if passes > 1 and iter(X) is X:
+    if passes > 1 and isinstance(X, Iterator):
         raise ValueError(
             f"X: expected batches that can be iterated {passes} times; got a one-time iterator; "
             "pass a list or an object whose __iter__ starts anew, or epochs=1"
         )
     return _StreamRows(X, at_least, batch_size, device)
+
+
+def _embeddings(batch: Any) -> Any:
+    """The embeddings of a batch, which a `DataLoader` may give together with labels."""
+    with_others = isinstance(batch, tuple | list) and len(batch) and np.ndim(batch[0]) in (2, 4)
+    return batch[0] if with_others else batch
 
 
 def _flat(X: Any) -> tuple[Any, int]:
@@ -80,6 +92,8 @@ def _first_of_all(x: Tensor) -> Tensor:
 
 
 class _ArrayRows:
+    repeats = True
+
     def __init__(self, X: Any, device: torch.device) -> None:
         flat, self.positions = _flat(X)
         self._X, self._device = validation.rows(flat), device
@@ -109,7 +123,8 @@ class _ArrayRows:
     def held_out(self) -> Tensor:
         chosen = self._held if self._spare else ~self._held
         rows = torch.nonzero(chosen)[:HELD_OUT_MOST, 0]
-        picked = self._X[rows] if isinstance(self._X, Tensor) else self._X[rows.cpu().numpy()]
+        at = rows.to(self._X.device) if isinstance(self._X, Tensor) else rows.cpu().numpy()
+        picked = self._X[at]
         return _first_of_all(validation.as_float32(picked).to(self._device))
 
     def groups(self, n_codebooks: int, key_dim: int) -> list[slice]:
@@ -117,6 +132,10 @@ class _ArrayRows:
         # Two at least a process, so that two cores have work.
         size = max(2 * process_group.world_size(), budget // (4 * self._n_rows * key_dim))
         return [slice(i, min(i + size, n_codebooks)) for i in range(0, n_codebooks, size)]
+
+    def batch_rows(self, batch_size: int) -> int:
+        # Several batches per epoch, or averages would hardly leave the rows that they start from.
+        return max(1, min(batch_size * self.positions, self.at_least // BATCHES_PER_EPOCH))
 
     def passes(self, heads_of: Heads, columns: Columns = None) -> Iterator[Iterator[Tensor]]:
         heads = torch.cat([heads_of(x[~self._held[part]]) for part, x in self._chunks()])
@@ -129,13 +148,14 @@ class _ArrayRows:
 class _StreamRows:
     def __init__(self, batches: Any, at_least: int, batch_size: int, device: torch.device) -> None:
         self._batches, self._device = batches, device
+        self.repeats = not isinstance(batches, Iterator)
         self._change: Callable[[Tensor], Tensor] = lambda x: x
         self._rest = iter(batches)
         self._begun: list[Tensor] = []  # read until there are as many rows as keys
         self._spare = True
         self.positions = 1
         for batch in self._rest:
-            flat, self.positions = _flat(batch)
+            flat, self.positions = _flat(_embeddings(batch))
             self._begun.append(self._checked(flat))
             self._batch_rows = batch_size * self.positions
             # Whole batches: drawing the first keys from these must not read on.
@@ -175,6 +195,9 @@ class _StreamRows:
     def groups(self, n_codebooks: int, key_dim: int) -> list[slice]:
         return [slice(0, n_codebooks)]
 
+    def batch_rows(self, batch_size: int) -> int:
+        return batch_size * self.positions
+
     def passes(self, heads_of: Heads, columns: Columns = None) -> Iterator[Iterator[Tensor]]:
         def heads(batches: Iterator[Tensor]) -> Iterator[Tensor]:
             waiting, none_yet = self._begun[0][:0], True  # until there are enough for a batch
@@ -199,8 +222,8 @@ class _StreamRows:
                     return
                 yield everyone
 
-        while iter(self._batches) is not self._batches:
-            yield exchanged(heads(self._checked(_flat(b)[0]) for b in self._batches))
+        while self.repeats:
+            yield exchanged(heads(self._checked(_flat(_embeddings(b))[0]) for b in self._batches))
         while True:  # a one-time iterator: once it is over, what was read first stands for it
-            rest = (self._checked(_flat(b)[0]) for b in self._rest)
+            rest = (self._checked(_flat(_embeddings(b))[0]) for b in self._rest)
             yield exchanged(heads(chain(self._begun, rest)))

@@ -202,9 +202,9 @@ def test_bytes_are_what_shapes_say(found):
         keys, learned = one["keys"], one["learned"]
         lloyd = keys["lloyd", "centre"]["traffic"]
         first_keys = C * K * D * 4
-        usage, centre = C * K * 8, M * 8
+        means, centre = C * K * 8 * (1 + D), M * 8
         assert (
-            lloyd["all_reduce"] == EPOCHS * volume.lloyd_pass(C, K, D) + first_keys + usage + centre
+            lloyd["all_reduce"] == EPOCHS * volume.lloyd_pass(C, K, D) + first_keys + means + centre
         )
 
         ema = keys["ema", "centre"]["traffic"]

@@ -1,0 +1,154 @@
+"""Class means in whole numbers: by hand, in any order and batch, and without rows again."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dkvb.bottleneck import fit_keys
+from dkvb.rules.counts.class_means import (
+    PLAIN_WEIGHT,
+    WEIGHT,
+    ClassMeans,
+    no_sums,
+    space_of,
+    sums_of,
+)
+
+Y, WIDTH = 4, 12
+KINDS = ["centre", "half-whitened", "whitened"]
+
+
+def problem(n=80, seed=0, scale=1.0, offset=0.0):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(Y, size=n)
+    centres = np.random.default_rng(9).normal(size=(Y, WIDTH))
+    X = centres[y] + rng.normal(size=(n, WIDTH))
+    return torch.from_numpy((scale * X + offset).astype(np.float32)), torch.from_numpy(y)
+
+
+def keys_of(X, conditioning="whitened"):
+    sizes = {"n_codebooks": 2, "key_dim": 3, "epochs": 1}
+    return fit_keys(X, **sizes, conditioning=conditioning, n_components=6)
+
+
+def learned(space, X, y, size=None):
+    total = no_sums(Y, WIDTH)
+    for part in torch.arange(len(y)).split(size or len(y)):
+        total = total.plus(sums_of(space, [(slice(None), X[part])], y[part], Y))
+    return total
+
+
+def means_of(space, X, y):
+    return ClassMeans(space, learned(space, X, y), torch.bincount(y, minlength=Y))
+
+
+def by_hand(keys, X, y, queries, balanced):
+    """The scores of the module's first lines, up to a constant of each row."""
+    c = keys.conditioning
+
+    def centred(x):
+        x = x.double()
+        if c.normalise:
+            x = x.sign() * x.abs() ** c.power
+            x = x / x.norm(dim=1, keepdim=True)
+        return x - c.centre
+
+    metric = torch.eye(WIDTH, dtype=torch.float64)
+    if c.components is not None:
+        A = c.components.double()
+        U = A / A.norm(dim=0)
+        metric = A @ A.T + A.norm(dim=0).max() ** 2 * (metric - U @ U.T)
+
+    def length(z):
+        return torch.einsum("...i,ij,...j->...", z, metric, z)
+
+    Z, Q = centred(X), centred(queries)
+    mean = torch.stack([Z[y == k].mean(dim=0) for k in range(Y)])
+    N = torch.bincount(y)
+    n = len(y)
+    total = length(Z - Z.mean(dim=0)).sum() / (n - 1)
+    W = (length(Z - mean[y]).sum() + total) / (n - Y + 1)
+    weight = (PLAIN_WEIGHT if c.components is None else WEIGHT) * (1 + 2 / (n / Y))
+    scores = -length(Q[:, None] - mean)
+    if balanced:
+        scores = scores + W / N
+    return weight * scores / W
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("balanced", [False, True])
+@pytest.mark.parametrize(("scale", "offset"), [(1.0, 0.0), (1e-3, 1.0), (1e8, 0.0), (1e-8, 0.0)])
+def test_scores_by_hand(kind, balanced, scale, offset):
+    X, y = problem(scale=scale, offset=offset)
+    keys = keys_of(X, kind)
+    queries = problem(11, seed=1, scale=scale, offset=offset)[0]
+    found = means_of(space_of(keys), X, y).scores(queries, balanced)
+    expected = by_hand(keys, X, y, queries, balanced)
+    found, expected = (s - s.mean(dim=1, keepdim=True) for s in (found, expected))
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3 * float(expected.abs().max()))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(st.randoms(use_true_random=False), st.integers(1, 30))
+@settings(max_examples=15)
+def test_no_bit_depends_on_order_or_batches(kind, random, size):
+    X, y = problem()
+    space = space_of(keys_of(X, kind))
+    order = list(range(len(y)))
+    random.shuffle(order)
+    turned = torch.tensor(random.sample(range(Y), Y))  # classes appear in another order
+    one, other = means_of(space, X, y), means_of(space, X[order], turned[y[order]])
+    in_parts = learned(space, X[order], y[order], size)
+    assert torch.equal(in_parts.sums, one.learned.sums)
+    assert torch.equal(in_parts.squares, one.learned.squares)
+    queries = problem(9, seed=1)[0]
+    scores = one.scores(queries)
+    assert torch.equal(other.scores(queries)[:, turned], scores)
+    assert torch.equal(torch.cat([one.scores(row[None]) for row in queries]), scores)
+
+
+def test_rows_can_be_taken_away_and_classes_joined():
+    X, y = problem()
+    space = space_of(keys_of(X))
+    first, both = learned(space, X[:50], y[:50]), learned(space, X, y)
+    rest = learned(space, X[50:], y[50:])
+    assert torch.equal(both.plus(rest, sign=-1).sums, first.sums)
+    assert torch.equal(both.plus(rest, sign=-1).squares, first.squares)
+    target = torch.tensor([1, -1, 0, 1])
+    moved, expected = both.map_classes(target, 2), learned(space, X[y != 1], target[y[y != 1]])
+    assert torch.equal(moved.sums, expected.sums[:2])
+    assert torch.equal(moved.grow(3).squares, expected.squares[:3])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_classes_of_few_rows_are_not_at_a_disadvantage(kind):
+    """A mean of two rows lies far from every row, also from those of its own class."""
+    X, y = problem(400)
+    few = torch.cumsum(y == 0, 0) <= 2
+    kept = (y != 0) | few
+    space = space_of(keys_of(X, kind))
+    means = means_of(space, X[kept], y[kept])
+    queries, labels = problem(600, seed=1)
+    hits = {
+        balanced: (means.scores(queries, balanced).argmax(dim=1) == labels)[labels == 0]
+        .double()
+        .mean()
+        for balanced in (False, True)
+    }
+    assert hits[True] > hits[False] + 0.2
+
+
+def test_degenerate_sums_give_finite_scores():
+    X, y = problem()
+    keys = keys_of(X)
+    space = space_of(keys)
+    empty = ClassMeans(space, no_sums(Y, WIDTH), torch.zeros(Y, dtype=torch.int64))
+    assert not empty.scores(X[:3]).any()
+    one = means_of(space, X[:1], y[:1])
+    assert not one.scores(X[:3]).any()  # nothing is known of the variance
+    alike = means_of(space, X[:1].expand(5, -1), torch.arange(5) % Y)
+    assert bool(alike.scores(X[:3]).isfinite().all())
+    huge = means_of(space, 1e30 * X, y)
+    assert bool(huge.scores(1e30 * X[:3]).isfinite().all())
