@@ -1,0 +1,479 @@
+"""The kernel classifier as a scikit-learn classifier."""
+
+from __future__ import annotations
+
+from copy import copy
+from threading import RLock
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor
+
+from dkvb._support import validation
+from dkvb._support.files import State
+from dkvb.bottleneck import Keys
+from dkvb.bottleneck.batch import check_embeddings
+from dkvb.estimators._saved_keys import SavedWithKeys
+from dkvb.estimators.base import Floats, OpenClassifier, softmax
+from dkvb.estimators.kernel import serialisation
+from dkvb.estimators.kernel.examples import Examples
+from dkvb.estimators.kernel.explain import KernelExplanation, explain
+from dkvb.estimators.kernel.quality import Suspect
+from dkvb.estimators.kernel.state import KernelState
+from dkvb.estimators.kernel.suggest import suggest
+from dkvb.estimators.labels import LabelIndex, check_labels
+from dkvb.estimators.learned_state import AuditRecord
+from dkvb.estimators.novelty import unknown_label
+from dkvb.estimators.parameters import repeated
+
+_SOLVING = RLock()  # one solve at a time: each takes all cores and much memory
+
+
+class KernelClassifier(OpenClassifier, SavedWithKeys):
+    """Kernel ridge regression over all learned examples; the most accurate classifier here.
+
+    It keeps the embedding of every learned example, in float16: 2 bytes per dimension (the field
+    calls this latent replay). Where embeddings must not be kept, use `BottleneckClassifier`.
+
+    The learned state is the multiset of examples. Any order, batching, split and merge give the
+    same bits, and unlearning (`forget`) is deleting. Conditioning, kernel and ridge strength are
+    chosen by exact leave-one-out balanced accuracy: in `fit` and `tune`, whenever the number of
+    examples has doubled, and after every unlearning. In between one more example is an update of
+    the solution. Predictions are a function of the set of examples after `tune`. Scores are
+    normalised per class (class-balanced).
+
+    Parameters
+    ----------
+    keys : Keys or None
+        Frozen keys from `fit_keys`, whose conditioning of embeddings is used. Without them the
+        conditioning is fitted to the learned examples.
+    novelty_threshold : float or None
+        Inputs of higher `novelty` are answered "unknown", or −1 if labels are numbers.
+    random_state : int, RandomState or None
+        Not used: nothing is random. Present for API consistency.
+    device : "cpu" or "cuda"
+        Where problems are solved.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> y = np.repeat(["ant", "bee", "cat", "dog"], 20)
+    >>> X = np.repeat(np.eye(4), 20, axis=0) + rng.normal(scale=0.1, size=(80, 4))
+    >>> clf = KernelClassifier().fit(X, y)
+    >>> clf.score(X, y), clf.loo_score_
+    (1.0, 1.0)
+    >>> clf.forget("cat").classes_
+    array(['ant', 'bee', 'dog'], dtype='<U3')
+    """
+
+    _state: KernelState
+    learns_in_epochs = False
+
+    def __init__(
+        self,
+        keys: Keys | None = None,
+        *,
+        novelty_threshold: float | None = None,
+        random_state: int | np.random.RandomState | None = 0,
+        device: str = "cpu",
+    ) -> None:
+        self.keys = keys
+        self.novelty_threshold = novelty_threshold
+        self.random_state = random_state
+        self.device = device
+
+    # ------------------------------------------------------------------ learning and predicting
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        ids: ArrayLike | None = None,
+    ) -> Self:
+        """Discard what was learned, learn these examples, and choose all settings."""
+        state = self._with_examples(None, X, y, None, sample_weight, ids)
+        return self._replace(state.solved(self.device, choose=True), X)
+
+    def partial_fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        classes: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        ids: ArrayLike | None = None,
+    ) -> Self:
+        """Learn these examples, beside those learned before.
+
+        Parameters
+        ----------
+        X : array (n, m)
+            Embeddings.
+        y : array (n,)
+            Labels: integers, strings or booleans.
+        classes : array or None
+            Labels that may come later, in any call; never needed. Where it is given, labels in y
+            are among these or known from earlier calls.
+        sample_weight : array (n,) or None
+            Whole numbers: how often each example counts.
+        ids : array (n,) or None
+            Names (strings or integers) under which `explain`, `suspects` and `forget_samples` know
+            the examples.
+        """
+        before = self._check_changeable("partial_fit") if self._begun() else None
+        state = self._with_examples(before, X, y, classes, sample_weight, ids)
+        if state.is_solved_quickly():
+            state = state.solved(self.device)
+        return self._replace(state, X if before is None else None)
+
+    def tune(self) -> Self:
+        """Choose all settings again: predictions are then a function of the set of examples."""
+        self._ready()
+        return self._replace(self._check_changeable("tune").solved(self.device, choose=True))
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """The label of the highest score (n,), or "unknown" (−1) above the novelty threshold."""
+        state, x = self._solved_for(X)
+        best = state.scores(x).argmax(dim=1).numpy()  # (n,)
+        labels: NDArray[Any] = state.labels.classes_[best]
+        if self.novelty_threshold is None:
+            return labels
+        far = _novelty(state, x) > self.novelty_threshold
+        return np.where(far, unknown_label(state.labels), labels)
+
+    def predict_proba(self, X: ArrayLike) -> Floats:
+        """Probabilities (n, Y) in the order of `classes_`: the softmax of scores / temperature.
+
+        The temperature is fitted to the scores of learned examples that were left out.
+        """
+        state, x = self._solved_for(X)
+        return softmax(state.scores(x).numpy() / state.quality.temperature)
+
+    def predict_log_proba(self, X: ArrayLike) -> Floats:
+        """Logarithms of `predict_proba` (n, Y)."""
+        with np.errstate(divide="ignore"):
+            logarithms: Floats = np.log(self.predict_proba(X))
+        return logarithms
+
+    # ------------------------------------------------------------------ changing what was learned
+    def forget(self, label: Any) -> Self:
+        """Unlearn a class: delete its examples, and choose all settings again."""
+        return self._changed(self._check_changeable("forget").forget(label))
+
+    def forget_samples(
+        self,
+        X: ArrayLike | None = None,
+        y: ArrayLike | None = None,
+        *,
+        ids: ArrayLike | None = None,
+    ) -> Self:
+        """Unlearn examples, given as embeddings with their labels, or by their ids.
+
+        A class of which no example is left is gone, unless it was declared. An error, which
+        changes nothing, where the examples were not all learned.
+        """
+        state = self._check_changeable("forget_samples")
+        if ids is not None:
+            if X is not None or y is not None:
+                raise ValueError("ids: expected either ids alone, or X and y; got both")
+            return self._changed(state.forget_ids(_ids(ids, None)))
+        rows, labels = self._checked_known(X, y)
+        return self._changed(state.forget_samples(rows, labels))
+
+    def relabel(self, X: ArrayLike, y_old: ArrayLike, y_new: ArrayLike) -> Self:
+        """Give examples that were learned with labels y_old (n,) the labels y_new (n,)."""
+        state = self._check_changeable("relabel")
+        rows, old = self._checked_known(X, y_old)
+        return self._changed(state.relabel(rows, old, check_labels(y_new, len(rows), self)))
+
+    def merge(self, other: KernelClassifier) -> Self:
+        """Add all examples that another classifier has learned."""
+        state = self._check_changeable("merge")
+        if not isinstance(other, KernelClassifier):
+            raise TypeError(f"other: expected a KernelClassifier; got {type(other).__name__}")
+        if other is self:
+            raise ValueError(
+                "other: expected another classifier; got this one, whose examples would count twice"
+            )
+        theirs = other._check_changeable("merge")
+        if theirs.examples.width != state.examples.width:
+            raise ValueError(
+                f"other: expected embeddings of width {state.examples.width}; "
+                f"got {theirs.examples.width}; merge classifiers of one encoder"
+            )
+        if _fingerprint(theirs.keys) != _fingerprint(state.keys):
+            raise ValueError("other: expected the same keys; got others; fit keys once for both")
+        merged = state.merge(theirs)
+        self._check_unknown(merged.labels)
+        if merged.is_solved_quickly() and len(merged.examples):
+            merged = merged.solved(self.device)
+        return self._replace(merged)
+
+    def freeze(self) -> Self:
+        """An inference-only copy: it predicts the same, is smaller, and cannot change."""
+        twin = copy(self)
+        twin._state = self._solved().frozen()
+        return twin
+
+    # --------------------------------------------------------------------------- looking at it
+    def novelty(self, X: ArrayLike) -> Floats:
+        """How far inputs lie from the learned examples (n,): the share of examples whose nearest
+        other example is nearer. Near 1: nothing like it was learned."""
+        return _novelty(*self._solved_for(X))
+
+    def explain(self, x: ArrayLike, n: int = 10) -> KernelExplanation:
+        """The n learned examples that decided for one input (m,), their shares and ids."""
+        validation.positive_int("n", n)
+        state, row = self._solved_for(np.atleast_2d(np.asarray(x)))
+        if len(row) != 1:
+            raise ValueError(f"x: expected one input; got {len(row)}; explain them one by one")
+        return explain(state, row, float(_novelty(state, row)[0]), n)
+
+    @property
+    def loo_score_(self) -> float:
+        """Accuracy on the learned examples, each predicted by the others; see `loo_kind_`."""
+        return self._solved().quality.accuracy
+
+    @property
+    def loo_kind_(self) -> str:
+        """What `loo_score_` is: "leave-one-out", "leave-one-out, estimated" or "held-out"."""
+        return self._solved().quality.kind
+
+    @property
+    def setting_(self) -> dict[str, Any]:
+        """The conditioning, kernel and ridge strength that were chosen, and their score."""
+        solution = self._solved().solution
+        assert solution is not None
+        return vars(solution.setting).copy()
+
+    def class_accuracy(self) -> dict[Any, float]:
+        """Leave-one-out accuracy of each class that has examples, by label."""
+        confusion = self.confusion()
+        total = confusion.sum(axis=1)
+        labels = self.classes_.tolist()
+        return {
+            label: float(confusion[i, i] / total[i]) for i, label in enumerate(labels) if total[i]
+        }
+
+    def confusion(self) -> NDArray[np.int64]:
+        """Learned examples by label and leave-one-out prediction (Y, Y), as `classes_`."""
+        return self._solved().quality.confusion().numpy()
+
+    def suspects(self, n: int | None = None) -> list[Suspect]:
+        """Learned examples whose label the others contradict, the clearest first; at most n."""
+        state = self._solved()
+        quality, examples, classes = state.quality, state.examples, state.labels.classes_
+        margins = quality.margins()
+        order = torch.argsort(margins, descending=True, stable=True)
+        order = order[margins[order] > 0][:n]
+        return [
+            Suspect(
+                id=None if examples.ids is None else examples.ids[place],
+                label=classes[int(quality.targets[row])].item(),
+                predicted=classes[int(quality.predicted[row])].item(),
+                margin=float(margins[row]),
+                x=examples.embeddings(slice(place, place + 1))[0].numpy(),
+            )
+            for row, place in zip(order.tolist(), quality.which[order].tolist(), strict=True)
+        ]
+
+    def suggest(self, X: ArrayLike, n: int) -> NDArray[np.int64]:
+        """Positions of the n inputs in X (k, m) to label next, the most useful first.
+
+        Useful are inputs between classes and unlike those learned; suggestions differ from one
+        another, and no predicted class is starved.
+        """
+        validation.positive_int("n", n)
+        state, x = self._solved_for(X)
+        assert state.solution is not None
+        probabilities = softmax(state.scores(x).numpy() / state.quality.temperature)
+        return suggest(probabilities, _novelty(state, x), state.solution.conditioned(x), n)
+
+    @property
+    def class_count_(self) -> dict[Any, int]:
+        """How many examples of each class were learned, by label, in the order of `classes_`."""
+        state = self._fitted()
+        return dict(zip(state.labels.classes_.tolist(), state.class_counts.tolist(), strict=True))
+
+    @property
+    def audit_(self) -> list[AuditRecord]:
+        """What was unlearned or given another label: how many examples, never which."""
+        return list(self._fitted().audit)
+
+    def state_tensors(self) -> dict[str, Tensor]:
+        """The learned examples, in canonical order: equal sets of examples, equal tensors."""
+        examples = self._fitted().examples
+        names = ("halves", "exponents", "targets", "hashes")
+        return {name: getattr(examples, name) for name in names}
+
+    # --------------------------------------------------------------------------------- journals
+    def journal_record(self, X: ArrayLike, y: ArrayLike) -> State:
+        """What `replay` needs to learn these examples, checked: their embeddings and labels."""
+        self._check_changeable("learn")
+        rows, labels = self._checked_known(X, y)
+        return serialisation.record_state(torch.from_numpy(rows), labels, self._state.labels)
+
+    def replay(self, record: State) -> int:
+        """Learn the examples of a journal record; their number."""
+        state = self._check_changeable("learn")
+        rows, labels = serialisation.record_from(record, state.examples.width)
+        index = state.labels.after_call(None, labels)
+        self._check_unknown(index)
+        after = state.learn(index, frozenset(), rows, labels)
+        self._state = after.solved(self.device) if after.is_solved_quickly() else after
+        return len(rows)
+
+    # ----------------------------------------------------------------------------------- checks
+    def _with_examples(
+        self, before: KernelState | None, X: Any, y: Any, classes: Any, weight: Any, ids: Any
+    ) -> KernelState:
+        """The next state with these examples; every check comes before the first change."""
+        self._check_settings()
+        rows = self._embeddings(X, known=before is not None)
+        state = before or KernelState(LabelIndex(), Examples.none(rows.shape[1]), keys=self.keys)
+        labels = check_labels(y, len(rows), self)
+        names = None if ids is None else _ids(ids, len(rows))
+        if weight is not None:
+            chosen = repeated(weight, len(rows))
+            rows, labels = rows[chosen], labels[chosen]
+            names = None if names is None else [names[i] for i in chosen.tolist()]
+        index = state.labels.after_call(classes, labels)
+        self._check_unknown(index)
+        declared = LabelIndex()
+        if classes is not None:
+            declared.add(classes, "classes")
+        array = None if names is None else _object_array(names)
+        return state.learn(index, frozenset(declared.to_list()), rows, labels, array)
+
+    def _checked_known(self, X: Any, y: Any) -> tuple[Any, NDArray[Any]]:
+        rows = self._embeddings(X)
+        return rows, check_labels(y, len(rows), self)
+
+    def _embeddings(self, X: Any, known: bool = True) -> NDArray[np.float32]:
+        """Embeddings (n, m), as wide as those before where a width is `known`."""
+        rows = check_embeddings(X, self)
+        if known:
+            validate_data(self, X, reset=False, skip_check_array=True)
+        elif self.keys is not None and self.keys.width != rows.shape[1]:
+            raise ValueError(
+                f"X: expected width {self.keys.width}, that of the keys; got {rows.shape[1]}; "
+                "use embeddings of the encoder that the keys were fitted to"
+            )
+        array: NDArray[np.float32] = validation.as_float32(rows).cpu().numpy()
+        return array
+
+    def _check_settings(self) -> None:
+        if self.keys is not None and not isinstance(self.keys, Keys):
+            raise TypeError(f"keys: expected Keys or None; got {type(self.keys).__name__}")
+        if self.novelty_threshold is not None:
+            validation.real("novelty_threshold", self.novelty_threshold, low=0, high=1)
+        validation.check_device(self.device)
+
+    def _check_unknown(self, labels: LabelIndex) -> None:
+        if self.novelty_threshold is not None:
+            unknown_label(labels)
+
+    def _check_changeable(self, operation: str) -> KernelState:
+        state = self._fitted()
+        if state.inference_only:
+            raise ValueError(
+                f"{operation}: expected a classifier that can change; got an inference-only copy; "
+                "use the classifier that freeze() made it from"
+            )
+        return state
+
+    def _changed(self, state: KernelState) -> Self:
+        """After unlearning: the choice is made again, if anything is left."""
+        return self._replace(state.solved(self.device) if len(state.examples) else state)
+
+    def _replace(self, state: KernelState, first: Any = None) -> Self:
+        """Replace what was learned in one assignment; `first` are the first rows of a model."""
+        if first is not None:
+            validate_data(self, first, reset=True, skip_check_array=True)
+        self._state = state
+        return self
+
+    def _fitted(self) -> KernelState:
+        check_is_fitted(self, "_state")
+        return self._state
+
+    def _ready(self) -> KernelState:
+        state = self._fitted()
+        if not len(state.examples):
+            raise NotFittedError("All that was learned was unlearned: learn something first.")
+        return state
+
+    def _solved(self) -> KernelState:
+        """What was learned, with its solution."""
+        state = self._ready()
+        if state.solution is None:
+            with _SOLVING:
+                before = self._ready()
+                state = before.solved(self.device)
+                if self._state is before:  # nobody has learned meanwhile
+                    self._state = state
+        return state
+
+    def _solved_for(self, X: Any) -> tuple[KernelState, Tensor]:
+        state = self._solved()
+        rows = self._embeddings(X)
+        return state, torch.from_numpy(rows)
+
+    def _sorted_scores(self, X: ArrayLike) -> Floats:
+        state, x = self._solved_for(X)
+        scores: Floats = state.scores(x).numpy()
+        return scores
+
+    def _label_index(self) -> LabelIndex:
+        return self._fitted().labels
+
+    # ------------------------------------------------------------------------------------ files
+    def _begun(self) -> bool:
+        return hasattr(self, "_state")
+
+    def _known_keys(self) -> list[Keys]:
+        return [] if self._state.keys is None else [self._state.keys]
+
+    def _to_state(self, dtype: str | None = None) -> State:
+        return serialisation.kernel_state(self._state)
+
+    def _recall(self, state: State, keys: dict[str, Keys]) -> None:
+        found = serialisation.kernel_state_from(state, keys, self.n_features_in_, self.device)
+        self._state = found
+
+
+def _novelty(state: KernelState, x: Tensor) -> Floats:
+    assert state.solution is not None
+    reference, nearest = state.reference_distances, state.solution.nearest_distances(x)
+    if not len(reference):  # one example: there is nothing to compare with
+        return (nearest > 0).double().numpy()
+    nearer = torch.searchsorted(reference, nearest)
+    share: Floats = nearer.double().numpy() / len(reference)
+    return share
+
+
+def _ids(ids: Any, n: int | None) -> list[Any]:
+    """Ids as strings, integers or None."""
+    listed = ids.tolist() if isinstance(ids, np.ndarray) else list(ids)
+    if n is not None and len(listed) != n:
+        raise ValueError(f"ids: expected {n}, one for each row of X; got {len(listed)}")
+    alien = next(
+        (i for i in listed if i is not None and (isinstance(i, bool) or type(i) not in (int, str))),
+        None,
+    )
+    if alien is not None:
+        raise TypeError(f"ids: expected strings or integers; got {alien!r}")
+    return listed
+
+
+def _object_array(names: list[Any]) -> NDArray[np.object_]:
+    array = np.empty(len(names), dtype=object)
+    array[:] = names
+    return array
+
+
+def _fingerprint(keys: Keys | None) -> str | None:
+    return None if keys is None else keys.fingerprint

@@ -1,0 +1,188 @@
+"""The learned examples: a multiset in canonical order.
+
+Embeddings are kept in float16, each in units of a power of two of its own, so that no range is
+lost. The order is by content hash, then class, then id: equal bits for any order, batching, split
+and merge of the examples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dkvb._support.hashing import content_hash
+
+Ids: TypeAlias = NDArray[np.object_]
+
+_TOP = 15  # the largest number of an embedding lies in [2**14, 2**15) in its own unit
+CHUNK = 8192
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """Embeddings, classes and ids of n examples."""
+
+    halves: Tensor  # (n, m) float16
+    exponents: Tensor  # (n,) int16: an embedding is halves · 2**exponents
+    targets: Tensor  # (n,) int64: index among the sorted labels
+    hashes: Tensor  # (n,) int64
+    ids: Ids | None = None  # (n,) of int, str or None
+
+    @classmethod
+    def of(cls, X: Tensor, targets: Tensor, ids: Ids | None = None) -> Examples:
+        """Examples from embeddings (n, m) float32, in canonical order."""
+        halves, exponents = _quantised(X)
+        hashes = content_hash(_embeddings(halves, exponents))
+        return cls(halves, exponents, targets, hashes, ids).reordered()
+
+    @classmethod
+    def none(cls, width: int) -> Examples:
+        """No examples of this width."""
+        empty = torch.zeros(0, dtype=torch.int64)
+        return cls(torch.zeros((0, width), dtype=torch.float16), empty.short(), empty, empty)
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    @property
+    def width(self) -> int:
+        return self.halves.shape[1]
+
+    @staticmethod
+    def widened(halves: Tensor, exponents: Tensor) -> Tensor:
+        """Embeddings (n, m) float32 from their numbers (n, m) and units (n,)."""
+        return _embeddings(halves, exponents)
+
+    def embeddings(self, which: Tensor | slice = slice(None)) -> Tensor:
+        """The embeddings (n, m) float32, or some of them."""
+        return _embeddings(self.halves[which], self.exponents[which])
+
+    def chunks(self) -> Iterator[Tensor]:
+        """The embeddings, at most `CHUNK` at a time."""
+        for start in range(0, len(self), CHUNK):
+            yield self.embeddings(slice(start, start + CHUNK))
+
+    def class_counts(self, n_classes: int) -> Tensor:
+        """Examples per class (Y,)."""
+        return torch.bincount(self.targets, minlength=n_classes)
+
+    def union(self, other: Examples) -> Examples:
+        """These examples and others; what is in both counts twice."""
+        ids = None
+        if self.ids is not None or other.ids is not None:
+            ids = np.concatenate([_ids(self), _ids(other)])
+        pairs = ("halves", "exponents", "targets", "hashes")
+        joined = (torch.cat([getattr(self, name), getattr(other, name)]) for name in pairs)
+        return Examples(*joined, ids).reordered()
+
+    def take(self, which: Tensor) -> Examples:
+        """Some of the examples, by position or mask; their order stays canonical."""
+        ids = None if self.ids is None else self.ids[which.numpy()]
+        if ids is not None and all(own is None for own in ids):
+            ids = None
+        return Examples(
+            self.halves[which],
+            self.exponents[which],
+            self.targets[which],
+            self.hashes[which],
+            ids,
+        )
+
+    def with_targets(self, table: Tensor) -> Examples:
+        """The same examples where class i is called table[i], in the same order of classes."""
+        return replace(self, targets=table[self.targets])
+
+    def positions(self, others: Examples) -> Tensor:
+        """Where each of some examples (n,) stands among these, copies one after another.
+
+        −1 where an example was not learned, or not that often. Ids do not matter here.
+        """
+        start: dict[tuple[int, int], int] = {}
+        near = torch.isin(self.hashes, others.hashes).nonzero()[:, 0].tolist()
+        for place in near:
+            start.setdefault((int(self.hashes[place]), int(self.targets[place])), place)
+        result: list[int] = []
+        taken: set[int] = set()
+        for key in zip(others.hashes.tolist(), others.targets.tolist(), strict=True):
+            place = start.get(key, -1)
+            while place in taken:
+                place += 1
+            known = 0 <= place < len(self) and key == (
+                int(self.hashes[place]),
+                int(self.targets[place]),
+            )
+            result.append(place if known else -1)
+            taken.add(place)
+        return torch.tensor(result, dtype=torch.int64)
+
+    def reordered(self) -> Examples:
+        """The same examples in canonical order."""
+        order = np.lexsort((self.targets.numpy(), self.hashes.numpy()))
+        ordered = self.take(torch.from_numpy(order))
+        if ordered.ids is None:
+            return ordered
+        tie = (ordered.hashes[1:] == ordered.hashes[:-1]) & (
+            ordered.targets[1:] == ordered.targets[:-1]
+        )
+        if not bool(tie.any()):
+            return ordered
+        group = torch.nn.functional.pad((~tie).cumsum(0), (1, 0)).tolist()
+        places = sorted(range(len(group)), key=lambda i: (group[i], _id_key(ordered.ids[i])))
+        return ordered.take(torch.tensor(places))
+
+
+@dataclass(frozen=True, eq=False)
+class Distinct:
+    """The distinct embeddings among examples: copies are one row with a weight."""
+
+    first: Tensor  # (N,) position of the first copy
+    row: Tensor  # (n,) which of the N an example is
+    hashes: Tensor  # (N,)
+    weights: Tensor  # (N,) float64, number of copies
+    targets: Tensor  # (N, Y) float64, share of the copies that have each class
+
+
+def distinct(examples: Examples, n_classes: int) -> Distinct:
+    """The distinct embeddings, ordered by hash."""
+    hashes, row, counts = torch.unique_consecutive(
+        examples.hashes, return_inverse=True, return_counts=True
+    )
+    targets = torch.zeros((len(hashes), n_classes), dtype=torch.float64)
+    targets.index_put_((row, examples.targets), torch.ones(1, dtype=torch.float64), accumulate=True)
+    first = torch.nn.functional.pad(counts.cumsum(0), (1, 0))[:-1]
+    weights = counts.double()
+    return Distinct(first, row, hashes, weights, targets / weights[:, None])
+
+
+def content_hashes(X: Tensor) -> Tensor:
+    """The hash of each embedding (n, m) float32, as it is kept."""
+    return content_hash(_embeddings(*_quantised(X)))
+
+
+def _quantised(X: Tensor) -> tuple[Tensor, Tensor]:
+    """Embeddings as float16 numbers in units of a power of two per row."""
+    largest = X.abs().amax(dim=1)
+    exponents = torch.frexp(largest).exponent - _TOP
+    exponents = torch.where(largest > 0, exponents, 0).short()
+    # In float64, so that neither the unit nor the quotient leaves the range of numbers.
+    return torch.ldexp(X.double(), -exponents[:, None]).half(), exponents
+
+
+def _embeddings(halves: Tensor, exponents: Tensor) -> Tensor:
+    return torch.ldexp(halves.double(), exponents[:, None]).float()
+
+
+def _ids(examples: Examples) -> Ids:
+    return np.full(len(examples), None) if examples.ids is None else examples.ids
+
+
+def _id_key(one: Any) -> tuple[int, int, str]:
+    if one is None:
+        return 0, 0, ""
+    return (2, 0, one) if isinstance(one, str) else (1, int(one), "")

@@ -1,0 +1,62 @@
+"""Kernel functions of conditioned rows."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+RBF, ARC_COSINE = "rbf", "arc-cosine"
+KERNELS = (RBF, ARC_COSINE)
+BLOCK = 2048
+
+
+def squared_distances(a: Tensor, b: Tensor, b_squares: Tensor | None = None) -> Tensor:
+    """Squared distances (n, N) between rows a (n, p) and b (N, p), whose squared norms (N,) may be
+    known."""
+    squares = b.square().sum(dim=1) if b_squares is None else b_squares
+    cross = torch.addmm(squares[None], a, b.T, alpha=-2)
+    return cross.add_(a.square().sum(dim=1)[:, None]).clamp_(min=0)
+
+
+@dataclass(frozen=True)
+class KernelFunction:
+    """exp(−gamma·d²), or the arc-cosine kernel of order one (Cho and Saul, 2009)."""
+
+    kind: str
+    gamma: float = 0.0
+
+    def __call__(self, a: Tensor, b: Tensor, b_squares: Tensor | None = None) -> Tensor:
+        """The kernel matrix (n, N) of rows a (n, p) and b (N, p), whose squared norms (N,) may be
+        known."""
+        if self.kind == RBF:
+            return squared_distances(a, b, b_squares).mul_(-self.gamma).exp_()
+        b_squares = b.square().sum(dim=1) if b_squares is None else b_squares
+        norms = a.norm(dim=1)[:, None] * b_squares.sqrt()  # (n, N)
+        cosine = (a @ b.T).div_(norms.clamp(min=torch.finfo(a.dtype).tiny)).clamp_(-1, 1)
+        sine = (1 - cosine.square()).sqrt_()
+        return norms * (sine + (math.pi - torch.arccos(cosine)) * cosine) / math.pi
+
+    def matrix(self, a: Tensor) -> Tensor:
+        """The kernel matrix (n, n) of rows a (n, p) with themselves, computed in blocks of rows."""
+        result = a.new_empty((len(a), len(a)))
+        squares = a.square().sum(dim=1)
+        for i in range(0, len(a), BLOCK):
+            result[i : i + BLOCK] = self(a[i : i + BLOCK], a, squares)
+        return result
+
+    def diagonal(self, a: Tensor) -> Tensor:
+        """k(x, x) of each row (n,)."""
+        return torch.ones_like(a[:, 0]) if self.kind == RBF else a.square().sum(dim=1)
+
+
+def median_squared_distance(rows: Tensor) -> float:
+    """The median over pairs of rows (n, p); 1 where all rows are one."""
+    i, j = torch.triu_indices(len(rows), len(rows), offset=1, device=rows.device)
+    pairs = squared_distances(rows, rows)[i, j]
+    middle = float(pairs.median()) if len(pairs) else 0.0
+    if middle <= 0 and len(pairs):  # more than half of the pairs are copies
+        middle = float(pairs.mean())
+    return middle if middle > 0 else 1.0

@@ -1,0 +1,254 @@
+"""What a kernel classifier has learned as tensors and facts, and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dkvb._support.files import State
+from dkvb.bottleneck import Keys
+from dkvb.bottleneck.conditioning import Conditioning
+from dkvb.estimators.kernel.choice import LAMBDAS, WIDTHS, Setting
+from dkvb.estimators.kernel.examples import CHUNK, Examples, distinct
+from dkvb.estimators.kernel.functions import KERNELS, KernelFunction
+from dkvb.estimators.kernel.solution import (
+    ESTIMATED,
+    EXACT_NUMBERS,
+    HELD_OUT,
+    LEAVE_ONE_OUT,
+    Solution,
+)
+from dkvb.estimators.kernel.state import KernelState
+from dkvb.estimators.labels import LabelIndex
+from dkvb.estimators.learned_state import AuditRecord
+from dkvb.estimators.serialisation import labels_from, labels_state
+
+
+def kernel_state(state: KernelState) -> State:
+    """Labels, examples and, where there is one, the solution."""
+    facts = {
+        "declared": sorted(state.declared),
+        "keys": None if state.keys is None else state.keys.fingerprint,
+        "inference_only": state.inference_only,
+        "audit": [[r.operation, r.rows, r.pairs] for r in state.audit],
+        "solved": state.solution is not None,
+    }
+    sorted_labels = LabelIndex()
+    sorted_labels.add(state.labels.classes_, "labels")
+    whole = State(facts=facts).with_part("labels", labels_state(sorted_labels))
+    whole = whole.with_part("examples", _examples_state(state.examples))
+    solution = state.solution or state.earlier
+    if solution is None:
+        return whole
+    return whole.with_part("solution", _solution_state(solution, state.solution is not None))
+
+
+def kernel_state_from(
+    state: State, keys: dict[str, Keys], width: int, device: torch.device | str
+) -> KernelState:
+    """The state that `kernel_state` describes."""
+    labels = labels_from(state.part("labels"))
+    if labels.classes_.tolist() != labels.plain() and labels.kind != "number":
+        raise state.damaged("labels: expected sorted ones")
+    named = state.fact("keys", (str, type(None)))
+    if named is not None and named not in keys:
+        raise state.damaged("keys: expected those that the file holds or names")
+    declared = state.fact("declared", list)
+    if not all(isinstance(one, str | int | float) and one in labels for one in declared):
+        raise state.damaged("declared: expected labels that are there")
+    examples = _examples_from(state.part("examples"), width, len(labels))
+    result = KernelState(
+        labels,
+        examples,
+        frozenset(declared),
+        None if named is None else keys[named],
+        _audit(state),
+        inference_only=state.fact("inference_only", bool),
+    )
+    if not state.part("solution").facts:
+        return result
+    solution = _solution_from(state.part("solution"), examples, len(labels), device)
+    return result.with_solution(solution, current=state.fact("solved", bool))
+
+
+def record_state(X: Tensor, y: NDArray[Any], known: LabelIndex) -> State:
+    """Examples X (n, m) float32 of labels y (n,) as a journal keeps them."""
+    known.copy().add(y, "y")  # raises for labels of another kind
+    labels = LabelIndex()
+    labels.add(y, "y")
+    record = State({"X": X, "targets": torch.from_numpy(labels.indices(y))})
+    return record.with_part("labels", labels_state(labels))
+
+
+def record_from(state: State, width: int) -> tuple[NDArray[np.float32], NDArray[Any]]:
+    """The embeddings and labels that `record_state` describes."""
+    labels = labels_from(state.part("labels"))
+    X = state.tensor("X", torch.float32, (None, width))
+    targets = state.whole_numbers("targets", (len(X),), high=max(1, len(labels)))
+    if not len(X) or not bool(X.isfinite().all()):
+        raise state.damaged("X: expected finite embeddings, at least one")
+    values = np.empty_like(labels.classes_)
+    values[labels.order] = labels.classes_
+    return X.numpy(), values[targets.numpy()]
+
+
+def _examples_state(examples: Examples) -> State:
+    names = ("halves", "exponents", "targets")  # hashes follow from these
+    tensors = {name: getattr(examples, name) for name in names}
+    ids = None if examples.ids is None else examples.ids.tolist()
+    return State(tensors, {"ids": ids})
+
+
+def _examples_from(state: State, width: int, n_classes: int) -> Examples:
+    halves = state.tensor("halves", torch.float16, (None, width))
+    n = len(halves)
+    exponents = state.tensor("exponents", torch.int16, (n,))
+    targets = state.whole_numbers("targets", (n,), high=max(1, n_classes))
+    ids = state.fact("ids", (list, type(None)))
+    if ids is not None and (
+        len(ids) != n or not all(i is None or type(i) in (int, str) for i in ids)
+    ):
+        raise state.damaged(f"ids: expected {n} strings, integers or null")
+    array = None
+    if ids is not None:
+        array = np.empty(n, dtype=object)
+        array[:] = ids
+    wide = torch.cat([Examples.widened(*p) for p in _parts(halves, exponents)] or [halves.float()])
+    if not bool(wide.isfinite().all()):
+        raise state.damaged("halves: expected finite numbers")
+    examples = Examples.of(wide, targets, array)
+    same = torch.equal(examples.halves, halves) and torch.equal(examples.targets, targets)
+    if not same or not torch.equal(examples.exponents, exponents):
+        raise state.damaged("examples: expected them in canonical order")
+    return examples
+
+
+def _parts(halves: Tensor, exponents: Tensor) -> Any:
+    return zip(halves.split(CHUNK), exponents.split(CHUNK), strict=True) if len(halves) else ()
+
+
+def _solution_state(solution: Solution, current: bool) -> State:
+    s = solution
+    order = torch.argsort(s.hashes)  # examples are in this order
+    tensors = {"hashes": s.hashes[order], "centre": s.conditioning.centre.cpu()}
+    if s.conditioning.components is not None:
+        tensors["components"] = s.conditioning.components.cpu()
+    facts = {
+        "setting": [s.setting.conditioning, s.setting.kind, s.setting.width, s.setting.noise],
+        "score": s.setting.score,
+        "chosen_for": s.chosen_for,
+        "power": s.conditioning.power,
+        "normalise": s.conditioning.normalise,
+        "gamma": s.function.gamma,
+        "noise": s.noise,
+        "judged_by": s.judged_by,
+    }
+    if not current:  # only how to solve is of use
+        return State(tensors, facts)
+    if s.landmarks is None:
+        tensors["alpha"] = s.alpha.cpu()[order]
+    else:
+        rank = torch.empty_like(order)
+        rank[order] = torch.arange(len(order))
+        tensors["alpha"], tensors["landmarks"] = s.alpha.cpu(), rank[s.landmarks]
+    if s.diagonal is not None:
+        tensors["diagonal"] = s.diagonal.cpu()[order]
+    if s.held_out is not None:
+        tensors["held_out"] = s.held_out.cpu()[order]
+    return State(tensors, facts)
+
+
+def _solution_from(
+    state: State, examples: Examples, n_classes: int, device: torch.device | str
+) -> Solution:
+    width = examples.width
+    components = None
+    if "components" in state.tensors:
+        components = state.tensor("components", torch.float32, (width, None), device)
+    conditioning = Conditioning(
+        state.tensor("centre", torch.float32, (width,), device),
+        components,
+        _number(state, "power"),
+        state.fact("normalise", bool),
+    )
+    setting = _setting(state)
+    rows = distinct(examples, n_classes)
+    current = "alpha" in state.tensors
+    landmarks = None
+    if "landmarks" in state.tensors:
+        landmarks = state.whole_numbers("landmarks", (None,), high=max(1, len(rows.hashes)))
+    if current and not torch.equal(state.tensor("hashes", torch.int64, (None,)), rows.hashes):
+        raise state.damaged("hashes: expected those of the examples")
+    which = rows.first if landmarks is None else rows.first[landmarks]
+    if not current:
+        which = which[:0]
+    dtype = torch.float64 if len(which) * conditioning.output_width <= EXACT_NUMBERS else None
+    z = torch.cat(
+        [
+            conditioning(examples.embeddings(part).to(device)).to(dtype or torch.float32)
+            for part in which.split(CHUNK)
+        ]
+    )
+    judged_by = state.fact("judged_by", str)
+    if judged_by not in (LEAVE_ONE_OUT, ESTIMATED, HELD_OUT):
+        raise state.damaged(f"judged_by: got {judged_by!r:.40}")
+    n, Y = len(rows.hashes), n_classes
+
+    def floats(name: str, shape: tuple[int, ...]) -> Tensor | None:
+        if name not in state.tensors:
+            return None
+        return state.tensor(name, torch.float64, shape, device)
+
+    alpha = floats("alpha", (len(which), Y))
+    diagonal, held_out = floats("diagonal", (n,)), floats("held_out", (n, Y))
+    if current and (diagonal is None) == (held_out is None):
+        raise state.damaged("solution: expected either a diagonal or held-out scores")
+    return Solution(
+        setting,
+        state.whole_number("chosen_for", low=1),
+        conditioning,
+        KernelFunction(setting.kind, _number(state, "gamma")),
+        _number(state, "noise"),
+        z,
+        rows.hashes,
+        rows.weights.to(device),
+        rows.targets.to(device),
+        rows.targets.to(device) if alpha is None else alpha,
+        diagonal,
+        judged_by,
+        held_out,
+        landmarks=landmarks,
+    )
+
+
+def _setting(state: State) -> Setting:
+    fact = state.fact("setting", list)
+    if (
+        [type(item) for item in fact] != [str, str, float, float]
+        or fact[1] not in KERNELS
+        or fact[2] not in WIDTHS
+        or fact[3] not in LAMBDAS
+    ):
+        raise state.damaged(f"setting: got {fact!r:.60}")
+    return Setting(*fact, score=_number(state, "score"))
+
+
+def _number(state: State, name: str) -> float:
+    value = float(state.fact(name, (int, float)))
+    if not np.isfinite(value) or value < 0:
+        raise state.damaged(f"{name}: expected a number of at least 0; got {value}")
+    return value
+
+
+def _audit(state: State) -> tuple[AuditRecord, ...]:
+    records = state.fact("audit", list)
+    if not all(
+        isinstance(record, list) and [type(item) for item in record] == [str, int, int]
+        for record in records
+    ):
+        raise state.damaged("audit: expected an operation and two numbers for each record")
+    return tuple(AuditRecord(*record) for record in records)

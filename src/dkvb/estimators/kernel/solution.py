@@ -1,0 +1,300 @@
+"""A solved kernel ridge problem: what predictions are made from."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from dkvb._support.hashing import bits
+from dkvb.bottleneck.conditioning import Conditioning
+from dkvb.estimators.kernel.choice import (
+    Setting,
+    kernel_function,
+    lowest_hashes,
+    select_setting,
+)
+from dkvb.estimators.kernel.conjugate_gradients import (
+    KernelOperator,
+    conjugate_gradients,
+    landmark_values,
+    preconditioner,
+)
+from dkvb.estimators.kernel.examples import CHUNK, Distinct, Examples, distinct
+from dkvb.estimators.kernel.functions import KernelFunction, squared_distances
+from dkvb.estimators.kernel.ridge import Inverse, leave_one_out
+from dkvb.estimators.kernel.ways import select_way
+
+log = logging.getLogger(__name__)
+
+LEAVE_ONE_OUT, ESTIMATED, HELD_OUT = "leave-one-out", "leave-one-out, estimated", "held-out"
+PROBES = 24  # random vectors that estimate the diagonal of an inverse
+HELD_OUT_SHARE = 0.1
+EXACT_NUMBERS = 1 << 22  # of conditioned rows that are kept in float64; float32 beyond
+MOST_ADDED = 512  # rows of an inverse's factor beside its base
+MOST_REWEIGHTED = 64
+NOVELTY_ROWS = 1000
+_CELLS = 1 << 25  # of the kernel matrix at a time
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """N distinct rows with a value for each class, in the order in which they were solved for.
+
+    With landmarks, M of the rows have values: z is (M, p) and alpha (M, Y).
+    """
+
+    setting: Setting
+    chosen_for: int  # examples that the setting was chosen for
+    conditioning: Conditioning
+    function: KernelFunction
+    noise: float  # λ times the mean diagonal of K
+    z: Tensor  # (N, p) conditioned rows
+    hashes: Tensor  # (N,) int64
+    weights: Tensor  # (N,) float64, copies
+    targets: Tensor  # (N, Y) float64
+    alpha: Tensor  # (N, Y) float64
+    diagonal: Tensor | None  # (N,) of the inverse; None with landmarks
+    judged_by: str  # LEAVE_ONE_OUT, ESTIMATED or HELD_OUT
+    held_out: Tensor | None = None  # (N, Y) predictions without the row itself, NaN: not held out
+    inverse: Inverse | None = None
+    landmarks: Tensor | None = None  # (M,) rows that z and alpha stand for; None: all N
+
+    @property
+    def n_classes(self) -> int:
+        return self.alpha.shape[1]
+
+    @cached_property
+    def squares(self) -> Tensor:
+        """Squared norms of the conditioned rows (N,)."""
+        return self.z.square().sum(dim=1)
+
+    def scores(self, x: Tensor, factors: Tensor) -> Tensor:
+        """Scores (n, Y) float64 of embeddings x (n, m), weighted by class."""
+        step = max(1, _CELLS // max(1, len(self.z)))
+        parts = [
+            self.function(self.conditioned(part), self.z, self.squares).double() @ self.alpha
+            for part in x.split(step)
+        ]
+        return torch.cat(parts) * factors
+
+    def conditioned(self, x: Tensor) -> Tensor:
+        """Conditioned rows (n, p) of embeddings x (n, m)."""
+        return self.conditioning(x.to(self.z.device)).to(self.z.dtype)
+
+    def nearest_distances(self, x: Tensor) -> Tensor:
+        """The squared distance (n,) from embeddings x (n, m) to the nearest row, on the CPU."""
+        parts = [
+            squared_distances(self.conditioned(part), self.z, self.squares).amin(dim=1)
+            for part in x.split(max(1, _CELLS // len(self.z)))
+        ]
+        return torch.cat(parts).double().cpu()
+
+    def reference_distances(self) -> Tensor:
+        """Squared distances of rows, lowest hashes first, to the nearest other row, sorted."""
+        hashes = self.hashes if self.landmarks is None else self.hashes[self.landmarks]
+        which = torch.argsort(hashes)[:NOVELTY_ROWS].to(self.z.device)
+        distances = squared_distances(self.z[which], self.z, self.squares)
+        distances[torch.arange(len(which), device=self.z.device), which] = torch.inf
+        nearest = distances.amin(dim=1).double().cpu()
+        return nearest[nearest.isfinite()].sort().values
+
+    def without_itself(self) -> Tensor:
+        """What the other rows predict for each row (N, Y); NaN where that is not known."""
+        if self.held_out is not None:
+            return self.held_out
+        assert self.diagonal is not None
+        return leave_one_out(self.alpha, self.diagonal, self.targets)
+
+
+def solve(
+    examples: Examples,
+    n_classes: int,
+    conditionings: dict[str, Conditioning],
+    device: torch.device | str,
+) -> Solution:
+    """Choose a setting for the examples, and solve."""
+    rows = distinct(examples, n_classes)
+    setting = select_setting(examples, rows, conditionings, device)
+    chosen = conditionings[setting.conditioning]
+    median = lowest_hashes(rows, 1000)
+    function = kernel_function(setting, chosen(examples.embeddings(rows.first[median]).to(device)))
+    return solve_with(setting, len(examples), chosen, function, examples, rows, device)
+
+
+def solve_with(
+    setting: Setting,
+    chosen_for: int,
+    conditioning: Conditioning,
+    function: KernelFunction,
+    examples: Examples,
+    rows: Distinct,
+    device: torch.device | str,
+) -> Solution:
+    """Solve with a setting that was chosen before."""
+    n, width = len(rows.hashes), conditioning.output_width
+    way = select_way(n, width, rows.targets.shape[1], device)
+    log.info("%d distinct rows: solved by %s, %d bytes", n, way.name, way.n_bytes)
+    dtype = torch.float64 if n * width <= EXACT_NUMBERS else torch.float32
+    parts = [
+        conditioning(examples.embeddings(which).to(device)).to(dtype)
+        for which in rows.first.split(CHUNK)
+    ]
+    z = torch.cat(parts)
+    targets, weights = rows.targets.to(device), rows.weights.to(device)
+    noise = setting.noise * float(function.diagonal(z).double().mean())
+    solution = Solution(
+        setting,
+        chosen_for,
+        conditioning,
+        function,
+        noise,
+        z,
+        rows.hashes,
+        weights,
+        targets,
+        alpha=targets,
+        diagonal=None,
+        judged_by=LEAVE_ONE_OUT,
+    )
+    if way.name == "cholesky":
+        inverse = Inverse.of(function.matrix(z.double()), noise / weights)
+        return replace(
+            solution, alpha=inverse @ targets, diagonal=inverse.diagonal(), inverse=inverse
+        )
+    if way.name == "landmarks":
+        return _by_landmarks(solution, lowest_hashes(rows, way.landmarks))
+    return _by_conjugate_gradients(
+        solution, lowest_hashes(rows, way.landmarks).to(device), way.name == "stored"
+    )
+
+
+def _by_conjugate_gradients(solution: Solution, landmarks: Tensor, stored: bool) -> Solution:
+    s = solution
+    kernel = KernelOperator.of(s.function, s.z, stored)
+    signs = bits(0, 0, s.hashes[:, None], torch.arange(PROBES)) & 1
+    probes = (2 * signs - 1).to(s.z.device, s.z.dtype)  # (N, PROBES) of ±1
+    sides = torch.cat([s.targets.to(s.z.dtype), probes], dim=1)
+    noise = (s.noise / s.weights).to(s.z.dtype)
+    solved, steps, residual = conjugate_gradients(
+        kernel, noise, sides, preconditioner(kernel, s.noise, landmarks)
+    )
+    log.info("conjugate gradients: %d steps, relative residual %.1e", steps, residual)
+    alpha, answers = solved.split([s.n_classes, PROBES], dim=1)
+    # Hutchinson's estimate: the mean over random signs v of v ⊙ A⁻¹v.
+    diagonal = (probes * answers).double().mean(dim=1)
+    diagonal = diagonal.clamp(min=float(diagonal.median()) / 4)
+    return replace(s, alpha=alpha.double(), diagonal=diagonal, judged_by=ESTIMATED)
+
+
+def _by_landmarks(solution: Solution, landmarks: Tensor) -> Solution:
+    s = solution
+    out = torch.zeros(len(s.hashes), dtype=torch.bool)
+    others = torch.ones(len(out), dtype=torch.bool)
+    others[landmarks] = False
+    places = others.nonzero()[:, 0]
+    out[places[: int(HELD_OUT_SHARE * len(out))]] = True  # rows are ordered by hash
+    landmarks, keep = landmarks.to(s.z.device), (~out).to(s.z.device)
+    index = torch.full((len(out),), -1, device=s.z.device)
+    index[keep] = torch.arange(int(keep.sum()), device=s.z.device)
+    without = landmark_values(s.function, s.z[keep], s.targets[keep], s.noise, index[landmarks])
+    held_out = torch.full_like(s.targets, torch.nan)
+    near = s.z[landmarks]
+    for which in (~keep).nonzero()[:, 0].split(CHUNK):
+        held_out[which] = s.function(s.z[which], near).double() @ without
+    alpha = landmark_values(s.function, s.z, s.targets, s.noise, landmarks)
+    return replace(
+        s,
+        z=near,
+        alpha=alpha,
+        judged_by=HELD_OUT,
+        held_out=held_out,
+        landmarks=landmarks.cpu(),
+    )
+
+
+def extend(solution: Solution, rows: Distinct, examples: Examples) -> Solution | None:
+    """The solution for more examples by updates of the inverse; None where that is no gain.
+
+    Classes of `rows` are those of the solution, and further ones whose columns are zero.
+    """
+    if solution.inverse is None:
+        return None
+    by_hash = torch.argsort(solution.hashes)
+    place = torch.searchsorted(solution.hashes[by_hash], rows.hashes)
+    place = by_hash[place.clamp(max=len(by_hash) - 1)]
+    known = solution.hashes[place] == rows.hashes
+    new = (~known).nonzero()[:, 0]
+    n, t = len(by_hash), len(new)
+    differs = solution.weights.cpu()[place] != rows.weights
+    differs |= (solution.targets.cpu()[place] != rows.targets).any(dim=1)
+    changed = (known & differs).nonzero()[:, 0]
+    if int(known.sum()) < n or 4 * t > n or len(changed) > MOST_REWEIGHTED:
+        return None
+    if t:
+        solution = _appended(solution, rows, examples, new)
+    for row in changed.tolist():
+        solution = _reweighted(solution, int(place[row]), rows, row)
+    assert solution.inverse is not None
+    return replace(solution, inverse=solution.inverse.folded(MOST_ADDED))
+
+
+def _appended(s: Solution, rows: Distinct, examples: Examples, new: Tensor) -> Solution:
+    assert s.inverse is not None
+    assert s.diagonal is not None
+    z = s.conditioned(examples.embeddings(rows.first[new]))
+    weights, targets = rows.weights[new].to(z.device), rows.targets[new].to(z.device)
+    cross = s.function(z, s.z, s.squares).double().T
+    wide = z.double()
+    corner = s.function(wide, wide)
+    corner.diagonal().add_(s.noise / weights)
+    inverse, added = s.inverse.appended(cross, corner)
+    targets = torch.cat([s.targets, targets])
+    alpha = torch.nn.functional.pad(s.alpha, (0, 0, 0, len(new))) + added.T @ (added @ targets)
+    diagonal = torch.nn.functional.pad(s.diagonal, (0, len(new))) + added.square().sum(dim=0)
+    return replace(
+        s,
+        z=torch.cat([s.z, z]),
+        hashes=torch.cat([s.hashes, rows.hashes[new]]),
+        weights=torch.cat([s.weights, weights]),
+        targets=targets,
+        alpha=alpha,
+        diagonal=diagonal,
+        inverse=inverse,
+    )
+
+
+def _reweighted(s: Solution, place: int, rows: Distinct, row: int) -> Solution:
+    assert s.inverse is not None
+    assert s.diagonal is not None
+    weights, targets = s.weights.clone(), s.targets.clone()
+    weights[place], targets[place] = rows.weights[row], rows.targets[row].to(targets.device)
+    change = s.noise * (1 / float(weights[place]) - 1 / float(s.weights[place]))
+    inverse, column, added = s.inverse.reweighted(place, change)
+    moved = s.alpha + column[:, None] * (targets[place] - s.targets[place])
+    return replace(
+        s,
+        weights=weights,
+        targets=targets,
+        alpha=moved + added.T @ (added @ targets),
+        diagonal=s.diagonal + added[0].square(),
+        inverse=inverse,
+    )
+
+
+def with_classes(solution: Solution, table: Tensor, n_classes: int) -> Solution:
+    """The same where class i has the index table[i] of n_classes."""
+    if n_classes == solution.n_classes:
+        return solution
+
+    def moved(old: Tensor) -> Tensor:
+        new = old.new_zeros((len(old), n_classes))
+        new[:, table.to(old.device)] = old
+        return new
+
+    s = solution
+    held_out = None if s.held_out is None else moved(s.held_out)
+    return replace(s, targets=moved(s.targets), alpha=moved(s.alpha), held_out=held_out)

@@ -1,0 +1,258 @@
+"""All that a kernel classifier has learned, as one value: every operation returns the next.
+
+Nothing in it is ever changed, so that an error halfway changes nothing, and threads that predict
+while another learns see either the old or the new, never a mixture.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dkvb.bottleneck import Keys
+from dkvb.estimators.kernel.choice import class_factors
+from dkvb.estimators.kernel.conditionings import conditionings_from_keys, fit_conditionings
+from dkvb.estimators.kernel.examples import Examples, content_hashes, distinct
+from dkvb.estimators.kernel.quality import Quality
+from dkvb.estimators.kernel.solution import Solution, extend, solve, solve_with, with_classes
+from dkvb.estimators.labels import LabelIndex
+from dkvb.estimators.learned_state import AuditRecord
+
+SOLVED_AT_ONCE = 2000  # examples; more are solved for on first use, unless an update is enough
+
+
+@dataclass(frozen=True, eq=False)
+class KernelState:
+    """Labels, examples, and the solution for them once there is one."""
+
+    labels: LabelIndex
+    examples: Examples  # class indices are positions in labels.classes_
+    declared: frozenset[Any] = frozenset()  # labels that stay without examples
+    keys: Keys | None = None  # whose conditioning is used; None: fitted to the examples
+    audit: tuple[AuditRecord, ...] = ()
+    solution: Solution | None = None
+    earlier: Solution | None = None  # of some of these examples; None where a choice is due
+    inference_only: bool = False
+
+    @cached_property
+    def class_counts(self) -> Tensor:
+        """Examples per class (Y,), in the order of sorted labels."""
+        return self.examples.class_counts(len(self.labels))
+
+    @cached_property
+    def factors(self) -> Tensor:
+        """What scores of each class (Y,) are multiplied by; −∞ is added without examples."""
+        return class_factors(self.class_counts)
+
+    @cached_property
+    def reference_distances(self) -> Tensor:
+        """Squared distances between learned examples and their nearest others, sorted."""
+        assert self.solution is not None
+        return self.solution.reference_distances()
+
+    @cached_property
+    def quality(self) -> Quality:
+        """What the solution predicts for its own examples."""
+        assert self.solution is not None
+        return Quality.of(self.solution, self.examples, self.factors)
+
+    def scores(self, x: Tensor) -> Tensor:
+        """Scores (n, Y) float64 on the CPU, −∞ for a class without examples."""
+        assert self.solution is not None
+        scores = self.solution.scores(x, self.factors.to(self.solution.z.device)).cpu()
+        return scores.masked_fill(self.class_counts == 0, -torch.inf)
+
+    # ---------------------------------------------------------------------------------- examples
+    def learn(
+        self, labels: LabelIndex, declared: frozenset[Any], X: Any, y: Any, ids: Any = None
+    ) -> KernelState:
+        """With examples X (n, m) of labels y (n,), all of them in `labels`."""
+        state = self._with_labels(labels, declared)
+        more = Examples.of(torch.from_numpy(X), class_indices(labels, y), ids)
+        return state._with_examples(state.examples.union(more))
+
+    def merge(self, other: KernelState) -> KernelState:
+        """With all examples of another state."""
+        labels = self.labels.copy()
+        labels.add(other.labels.classes_, "other")
+        theirs = other._with_labels(labels, frozenset()).examples
+        state = self._with_labels(labels, other.declared)
+        merged = state._with_examples(state.examples.union(theirs))
+        return replace(merged, audit=(*self.audit, *other.audit))
+
+    def forget(self, label: Any) -> KernelState:
+        """Without a class."""
+        index = int(class_indices(self.labels, [label], "label")[0])
+        kept = self.examples.targets != index
+        without = self._without(kept, "forget")
+        return without._without_labels([label])
+
+    def forget_samples(self, X: Any, y: Any) -> KernelState:
+        """Without examples X (n, m) that were learned with labels y (n,)."""
+        gone = Examples.of(torch.from_numpy(X), class_indices(self.labels, y))
+        places = self.examples.positions(gone)
+        if bool((places < 0).any()):
+            raise ValueError(
+                "X, y: expected at most the examples that were learned; "
+                f"got {int((places < 0).sum())} others; nothing was changed"
+            )
+        return self._forgotten(places)
+
+    def forget_ids(self, ids: list[Any]) -> KernelState:
+        """Without the examples that have these ids."""
+        known = [] if self.examples.ids is None else self.examples.ids.tolist()
+        wanted = set(ids)
+        missing = wanted - set(known)
+        if missing:
+            raise ValueError(
+                f"ids: expected those of learned examples; got {sorted(map(str, missing))[:5]}; "
+                "nothing was changed"
+            )
+        places = [place for place, own in enumerate(known) if own in wanted and own is not None]
+        return self._forgotten(torch.tensor(places, dtype=torch.int64))
+
+    def relabel(self, X: Any, y_old: Any, y_new: Any) -> KernelState:
+        """With examples X (n, m) of labels y_old (n,) learned as y_new (n,) instead."""
+        labels = self.labels.copy()
+        labels.add(y_new, "y_new")
+        x, old = torch.from_numpy(X), class_indices(self.labels, y_old)
+        order = np.lexsort((old.numpy(), content_hashes(x).numpy()))  # the canonical one
+        places = self.examples.positions(Examples.of(x, old))
+        if bool((places < 0).any()):
+            raise ValueError(
+                "X, y_old: expected examples that were learned with these labels; "
+                f"got {int((places < 0).sum())} others; nothing was changed"
+            )
+        state = self._with_labels(labels, frozenset())
+        new = class_indices(labels, np.asarray(y_new)[order])
+        targets = state.examples.targets.clone()
+        targets[places] = new
+        examples = replace(state.examples, targets=targets).reordered()
+        record = AuditRecord("relabel", len(places), len(places))
+        changed = replace(
+            state,
+            examples=examples,
+            solution=None,
+            earlier=None,
+            audit=(*self.audit, record),
+        )
+        return changed._without_labels(changed._empty())
+
+    def _forgotten(self, places: Tensor) -> KernelState:
+        kept = torch.ones(len(self.examples), dtype=torch.bool)
+        kept[places] = False
+        without = self._without(kept, "forget_samples")
+        return without._without_labels(without._empty())
+
+    def _without(self, kept: Tensor, operation: str) -> KernelState:
+        n = len(kept) - int(kept.sum())
+        record = AuditRecord(operation, n, n)
+        return replace(
+            self,
+            examples=self.examples.take(kept),
+            solution=None,
+            earlier=None,
+            audit=(*self.audit, record),
+        )
+
+    def _empty(self) -> list[Any]:
+        """Labels without examples that nobody declared."""
+        counts = self.examples.class_counts(len(self.labels)).tolist()
+        labels = self.labels.classes_.tolist()
+        pairs = zip(labels, counts, strict=True)
+        return [label for label, n in pairs if n == 0 and label not in self.declared]
+
+    def _without_labels(self, gone: list[Any]) -> KernelState:
+        labels, before = self.labels.copy(), self.labels.classes_
+        for label in gone:
+            labels.remove(label)
+        kept = ~np.isin(before, np.array(gone, dtype=before.dtype)) if gone else before == before
+        table = torch.from_numpy(np.cumsum(kept) - 1)
+        return replace(
+            self,
+            labels=labels,
+            examples=self.examples.with_targets(table),
+            declared=self.declared - frozenset(gone),
+        )
+
+    def _with_labels(self, labels: LabelIndex, declared: frozenset[Any]) -> KernelState:
+        declared = self.declared | declared
+        if len(labels) == len(self.labels):
+            return replace(self, labels=labels, declared=declared)
+        table = torch.from_numpy(np.searchsorted(labels.classes_, self.labels.classes_))
+        earlier = self.solution or self.earlier
+        return replace(
+            self,
+            labels=labels,
+            examples=self.examples.with_targets(table),
+            declared=declared,
+            solution=None,
+            earlier=None if earlier is None else with_classes(earlier, table, len(labels)),
+        )
+
+    def _with_examples(self, examples: Examples) -> KernelState:
+        earlier = self.solution or self.earlier
+        return replace(self, examples=examples, solution=None, earlier=earlier)
+
+    # ---------------------------------------------------------------------------------- solution
+    def solved(self, device: str, choose: bool = False) -> KernelState:
+        """With a solution: an update of the earlier one, a new one with the same setting, or,
+        where the examples have doubled since the last choice or `choose` says so, a new choice."""
+        if self.solution is not None and not choose:
+            return self
+        n_classes, earlier = len(self.labels), self.solution or self.earlier
+        if choose or earlier is None or len(self.examples) >= 2 * earlier.chosen_for:
+            if self.keys is None:
+                found = fit_conditionings(self.examples, device)
+            else:
+                found = conditionings_from_keys(self.keys.to(device).conditioning)
+            solution = solve(self.examples, n_classes, found, device)
+        else:
+            rows = distinct(self.examples, n_classes)
+            solution = extend(earlier, rows, self.examples) or solve_with(
+                earlier.setting,
+                earlier.chosen_for,
+                earlier.conditioning,
+                earlier.function,
+                self.examples,
+                rows,
+                device,
+            )
+        return replace(self, solution=solution, earlier=None)
+
+    def is_solved_quickly(self) -> bool:
+        """Whether to solve while learning, rather than on first use."""
+        if len(self.examples) <= SOLVED_AT_ONCE:
+            return True
+        earlier = self.earlier
+        return (
+            earlier is not None
+            and earlier.inverse is not None
+            and len(self.examples) < 2 * earlier.chosen_for
+        )
+
+    def with_solution(self, solution: Solution, current: bool) -> KernelState:
+        """With a solution that a file holds, of these examples or of earlier ones."""
+        if current:
+            return replace(self, solution=solution)
+        return replace(self, earlier=solution)
+
+    def frozen(self) -> KernelState:
+        """A smaller state that predicts alike and cannot change."""
+        assert self.solution is not None
+        solution = replace(self.solution, inverse=None)
+        return replace(self, solution=solution, earlier=None, audit=(), inference_only=True)
+
+
+def class_indices(labels: LabelIndex, y: Any, name: str = "y") -> Tensor:
+    """Positions (n,) of labels y (n,) among the sorted labels; an error that names others."""
+    rank = np.empty(len(labels), np.int64)
+    rank[labels.order] = np.arange(len(rank))
+    indices: NDArray[np.int64] = rank[labels.indices(y, name)]
+    return torch.from_numpy(indices)

@@ -1,0 +1,63 @@
+"""How a kernel ridge problem is solved: chosen from its size, the memory and the device."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+EXACT_CPU_ROWS = 12_000  # a factorisation of more takes minutes on a CPU
+STORED_ROWS = {"cpu": 100_000, "cuda": 400_000}  # of conjugate gradients; beyond: landmarks
+RECOMPUTED_ROWS = {"cpu": 20_000, "cuda": 1_000_000}
+LANDMARKS = 2048  # of the preconditioner
+MOST_LANDMARKS = 16_384
+_SHARE = 0.85  # of the memory that may be used
+
+
+@dataclass(frozen=True)
+class Way:
+    """One of the ways to solve, and the bytes it takes."""
+
+    name: str  # "cholesky", "stored" or "recomputed" conjugate gradients, "landmarks"
+    n_bytes: int
+    landmarks: int = 0
+
+
+def select_way(n: int, width: int, n_classes: int, device: torch.device | str) -> Way:
+    """The most exact way that n rows of this width allow; an error that names the bytes."""
+    kind = torch.device(device).type
+    most = int(_SHARE * total_memory(device))
+    rows = 12 * n * width  # float32, and a copy in float64 of a part
+    exact = Way("cholesky", 4 * 8 * n * n + rows)
+    vectors = rows + 4 * n * (LANDMARKS * 2 + 8 * n_classes)
+    stored = Way("stored", 4 * n * n + vectors, min(n, LANDMARKS))
+    recomputed = Way("recomputed", vectors, min(n, LANDMARKS))
+    m = min(n, MOST_LANDMARKS)
+    landmarks = Way("landmarks", 3 * 8 * m * m + rows, m)
+    if exact.n_bytes <= most and (kind == "cuda" or n <= EXACT_CPU_ROWS):
+        return exact
+    if stored.n_bytes <= most and n <= STORED_ROWS[kind]:
+        return stored
+    if recomputed.n_bytes <= most and n <= RECOMPUTED_ROWS[kind]:
+        return recomputed
+    if landmarks.n_bytes <= most:
+        return landmarks
+    raise MemoryError(
+        f"X: expected examples that fit in memory; {n} of width {width} take "
+        f"{landmarks.n_bytes:,} bytes with {m} landmarks, of {most:,} that may be used; "
+        "learn fewer examples, or use a machine with more memory"
+    )
+
+
+def total_memory(device: torch.device | str) -> int:
+    """Bytes of memory that the machine, or the container, or the GPU has in all."""
+    if torch.device(device).type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[1])
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit = Path("/sys/fs/cgroup/memory.max")
+    try:
+        return min(total, int(limit.read_text()))
+    except (OSError, ValueError):  # no limit, or not Linux
+        return total
