@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from dkvb.bottleneck.conditioning import Conditioning
+from dkvb.bottleneck.heads import Conditioning
 from dkvb.estimators.kernel.conditionings import PLAIN
 from dkvb.estimators.kernel.examples import Distinct, Examples
 from dkvb.estimators.kernel.functions import (

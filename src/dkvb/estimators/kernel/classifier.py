@@ -449,7 +449,7 @@ def _novelty(state: KernelState, x: Tensor) -> Floats:
     assert state.solution is not None
     reference, nearest = state.reference_distances, state.solution.nearest_distances(x)
     if not len(reference):  # one example: there is nothing to compare with
-        return (nearest > 0).double().numpy()
+        return (1 - torch.exp(-nearest)).numpy()
     nearer = torch.searchsorted(reference, nearest)
     share: Floats = nearer.double().numpy() / len(reference)
     return share

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from dkvb.bottleneck.conditioning import FLOOR, Conditioning
+from dkvb.bottleneck.conditioning import FLOOR
+from dkvb.bottleneck.heads import Conditioning
 from dkvb.estimators.kernel.examples import Examples
 
 PLAIN = "none"

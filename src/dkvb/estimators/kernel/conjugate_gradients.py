@@ -77,7 +77,8 @@ def preconditioner(
 
     def apply(r: Tensor) -> Tensor:
         # Woodbury's identity.
-        return (r - features.T @ torch.cholesky_solve(features @ r, inner_lower)) / mu
+        found: Tensor = (r - features.T @ torch.cholesky_solve(features @ r, inner_lower)) / mu
+        return found
 
     return apply
 
@@ -125,4 +126,5 @@ def landmark_values(
     system = gram.add_(corner, alpha=noise)
     unit = float(system.diagonal().mean())
     system.diagonal().add_(1e-10 * unit)
-    return torch.linalg.solve(system, moment)
+    values: Tensor = torch.linalg.solve(system, moment)
+    return values

@@ -77,9 +77,13 @@ class Examples:
         ids = None
         if self.ids is not None or other.ids is not None:
             ids = np.concatenate([_ids(self), _ids(other)])
-        pairs = ("halves", "exponents", "targets", "hashes")
-        joined = (torch.cat([getattr(self, name), getattr(other, name)]) for name in pairs)
-        return Examples(*joined, ids).reordered()
+        return Examples(
+            torch.cat([self.halves, other.halves]),
+            torch.cat([self.exponents, other.exponents]),
+            torch.cat([self.targets, other.targets]),
+            torch.cat([self.hashes, other.hashes]),
+            ids,
+        ).reordered()
 
     def take(self, which: Tensor) -> Examples:
         """Some of the examples, by position or mask; their order stays canonical."""
@@ -103,29 +107,21 @@ class Examples:
 
         −1 where an example was not learned, or not that often. Ids do not matter here.
         """
-        start: dict[tuple[int, int], int] = {}
-        near = torch.isin(self.hashes, others.hashes).nonzero()[:, 0].tolist()
-        for place in near:
-            start.setdefault((int(self.hashes[place]), int(self.targets[place])), place)
-        result: list[int] = []
-        taken: set[int] = set()
-        for key in zip(others.hashes.tolist(), others.targets.tolist(), strict=True):
-            place = start.get(key, -1)
-            while place in taken:
-                place += 1
-            known = 0 <= place < len(self) and key == (
-                int(self.hashes[place]),
-                int(self.targets[place]),
-            )
-            result.append(place if known else -1)
-            taken.add(place)
-        return torch.tensor(result, dtype=torch.int64)
+        near = torch.isin(self.hashes, others.hashes).nonzero()[:, 0]
+        places: dict[tuple[int, int], list[int]] = {}
+        for place in near.flip(0).tolist():
+            key = int(self.hashes[place]), int(self.targets[place])
+            places.setdefault(key, []).append(place)
+        asked = zip(others.hashes.tolist(), others.targets.tolist(), strict=True)
+        found = [places[key].pop() if places.get(key) else -1 for key in asked]
+        return torch.tensor(found, dtype=torch.int64)
 
     def reordered(self) -> Examples:
         """The same examples in canonical order."""
         order = np.lexsort((self.targets.numpy(), self.hashes.numpy()))
         ordered = self.take(torch.from_numpy(order))
-        if ordered.ids is None:
+        ids = ordered.ids
+        if ids is None:
             return ordered
         tie = (ordered.hashes[1:] == ordered.hashes[:-1]) & (
             ordered.targets[1:] == ordered.targets[:-1]
@@ -133,7 +129,7 @@ class Examples:
         if not bool(tie.any()):
             return ordered
         group = torch.nn.functional.pad((~tie).cumsum(0), (1, 0)).tolist()
-        places = sorted(range(len(group)), key=lambda i: (group[i], _id_key(ordered.ids[i])))
+        places = sorted(range(len(group)), key=lambda i: (group[i], _id_key(ids[i])))
         return ordered.take(torch.tensor(places))
 
 

@@ -37,7 +37,8 @@ class KernelFunction:
         norms = a.norm(dim=1)[:, None] * b_squares.sqrt()  # (n, N)
         cosine = (a @ b.T).div_(norms.clamp(min=torch.finfo(a.dtype).tiny)).clamp_(-1, 1)
         sine = (1 - cosine.square()).sqrt_()
-        return norms * (sine + (math.pi - torch.arccos(cosine)) * cosine) / math.pi
+        kernel: Tensor = norms * (sine + (math.pi - torch.arccos(cosine)) * cosine) / math.pi
+        return kernel
 
     def matrix(self, a: Tensor) -> Tensor:
         """The kernel matrix (n, n) of rows a (n, p) with themselves, computed in blocks of rows."""

@@ -38,14 +38,15 @@ def inverse_factor(kernel: Tensor, noise: Tensor) -> Tensor:
         if failed:
             raise NotPositiveDefinite
         return torch.from_numpy(w)
-    a = kernel.clone()
-    a.diagonal().add_(noise)
-    lower, failed = torch.linalg.cholesky_ex(a, check_errors=False)
-    if bool(failed):
+    system = kernel.clone()
+    system.diagonal().add_(noise)
+    factor, info = torch.linalg.cholesky_ex(system)
+    if bool(info):
         raise NotPositiveDefinite
-    del a
+    del system
     eye = torch.eye(len(kernel), dtype=kernel.dtype, device=kernel.device)
-    return torch.linalg.solve_triangular(lower, eye, upper=False)
+    inverse: Tensor = torch.linalg.solve_triangular(factor, eye, upper=False)
+    return inverse
 
 
 @dataclass(frozen=True, eq=False)

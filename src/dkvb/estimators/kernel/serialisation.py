@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dkvb._support.files import State
 from dkvb.bottleneck import Keys
-from dkvb.bottleneck.conditioning import Conditioning
+from dkvb.bottleneck.heads import Conditioning
 from dkvb.estimators.kernel.choice import LAMBDAS, WIDTHS, Setting
 from dkvb.estimators.kernel.examples import CHUNK, Examples, distinct
 from dkvb.estimators.kernel.functions import KERNELS, KernelFunction
@@ -234,7 +234,7 @@ def _setting(state: State) -> Setting:
         or fact[3] not in LAMBDAS
     ):
         raise state.damaged(f"setting: got {fact!r:.60}")
-    return Setting(*fact, score=_number(state, "score"))
+    return Setting(fact[0], fact[1], fact[2], fact[3], _number(state, "score"))
 
 
 def _number(state: State, name: str) -> float:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from dkvb._support.hashing import bits
-from dkvb.bottleneck.conditioning import Conditioning
+from dkvb.bottleneck.heads import Conditioning
 from dkvb.estimators.kernel.choice import (
     Setting,
     kernel_function,
