@@ -1,4 +1,4 @@
-"""`python -m benchmarks [cpu | gpu | growth | memory | imagenet | scaling | small]`."""
+"""`python -m benchmarks [cpu | gpu | growth | memory | imagenet | scaling | small | kernel]`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from benchmarks.problem import SIZES
 
 OUT = Path("benchmark-output")
+KERNEL_SECTIONS = ["accuracy", "quality", "speed"]
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -57,7 +58,14 @@ def main(arguments: list[str] | None = None) -> int:
     small.add_argument("--draws", type=int, default=5)
     small.add_argument("--only", nargs="+", default=[], help="methods; all unless given")
 
-    for mode in (cpu, gpu, growth, memory, imagenet, scaling, small):
+    kernel = modes.add_parser("kernel", help="the kernel classifier: accuracy, quality, speed")
+    kernel.add_argument("--data", type=Path, required=True, help="folder of data sets")
+    kernel.add_argument("--device", default="cpu")
+    kernel.add_argument("--only", nargs="+", choices=KERNEL_SECTIONS, default=KERNEL_SECTIONS)
+    kernel.add_argument("--seeds", type=int, default=3)
+    kernel.add_argument("--whole", action="store_true", help="all rows on a CPU too")
+
+    for mode in (cpu, gpu, growth, memory, imagenet, scaling, small, kernel):
         mode.add_argument("--out", type=Path, default=OUT / "results.jsonl", help="JSON lines")
 
     arguments = sys.argv[1:] if arguments is None else arguments
@@ -107,6 +115,10 @@ def main(arguments: list[str] | None = None) -> int:
 
         rows = tuple(given.rows or ROWS_PER_CLASS)
         return run_small(given.data, given.out, rows, given.draws, given.only)
+    if given.mode == "kernel":
+        from benchmarks.kernel import run as run_kernel
+
+        return run_kernel(given.data, given.device, given.out, given.only, given.seeds, given.whole)
     from benchmarks.memory import run as run_memory
 
     return run_memory(given.rows, given.sizes, given.out, given.folder)

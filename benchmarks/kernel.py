@@ -24,7 +24,6 @@ from benchmarks import records
 from dkvb.benchmark.metrics import expected_calibration_error
 from dkvb.estimators.registry import make_classifier
 
-SECTIONS = ("accuracy", "quality", "speed")
 FEW = 50  # examples per class of the smaller problems
 N_TASKS = 10
 FLIPPED = 0.05
@@ -186,9 +185,7 @@ class Bench:
 
 def _said(model: Any, test: Rows) -> dict[str, Any]:
     """What a model says of itself, and its calibration on test rows."""
-    error = expected_calibration_error(
-        test.y, model.predict_proba(test.X), classes=model.classes_
-    )
+    error = expected_calibration_error(test.y, model.predict_proba(test.X), classes=model.classes_)
     return {
         "loo": model.loo_score_,
         "loo_kind": model.loo_kind_,

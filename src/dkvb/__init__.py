@@ -11,12 +11,14 @@ if TYPE_CHECKING:
     from dkvb.deploy.export import export_onnx
     from dkvb.deploy.store import load
     from dkvb.estimators.bottleneck import BottleneckClassifier
+    from dkvb.estimators.kernel import KernelClassifier
     from dkvb.estimators.regressor import BottleneckRegressor
 
 __version__ = "0.1.0"
 __all__ = [
     "BottleneckClassifier",
     "BottleneckRegressor",
+    "KernelClassifier",
     "KeyValueBottleneck",
     "Keys",
     "export_onnx",
@@ -28,6 +30,7 @@ __all__ = [
 _HOMES = {
     "BottleneckClassifier": "dkvb.estimators.bottleneck",
     "BottleneckRegressor": "dkvb.estimators.regressor",
+    "KernelClassifier": "dkvb.estimators.kernel",
     "KeyValueBottleneck": "dkvb.bottleneck",
     "Keys": "dkvb.bottleneck",
     "export_onnx": "dkvb.deploy.export",

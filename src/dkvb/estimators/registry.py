@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 # A class is imported when its name is first used: none should make the others wait.
 _REGISTRY = {
     "bottleneck": "BottleneckClassifier",
+    "kernel": "KernelClassifier",
     "linear": "LinearClassifier",
     "mlp": "MLPClassifier",
     "sdmlp": "SDMLPClassifier",
@@ -59,7 +60,7 @@ def classifier_class(name: str) -> type[Any]:
 
 
 def _module_of(name: str) -> str:
-    package = "estimators" if name == "bottleneck" else "estimators.baselines"
+    package = "estimators" if name in ("bottleneck", "kernel") else "estimators.baselines"
     return f"dkvb.{package}.{name}"
 
 

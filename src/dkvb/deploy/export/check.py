@@ -16,7 +16,7 @@ from dkvb._support.optional import require
 from dkvb._support.validation import as_float32
 from dkvb.bottleneck import Batch, Keys
 from dkvb.estimators.bottleneck import BottleneckClassifier
-from dkvb.rules import LeastSquares
+from dkvb.estimators.kernel import KernelClassifier
 
 TIE = 1e-6  # probabilities that differ by less are equal but for rounding
 
@@ -34,7 +34,10 @@ class Parity:
 
 
 def check_onnx(
-    path: str | Path, classifier: BottleneckClassifier, X: ArrayLike, inputs: Any = None
+    path: str | Path,
+    classifier: BottleneckClassifier | KernelClassifier,
+    X: ArrayLike,
+    inputs: Any = None,
 ) -> Parity:
     """Run a file on rows X (n, m), and compare its answers with the classifier's.
 
@@ -49,8 +52,9 @@ def check_onnx(
     found = dict(zip(names, session.run(names, {session.get_inputs()[0].name: given}), strict=True))
     facts = session.get_modelmeta().custom_metadata_map
     agree, differ, outside = np.ones(len(rows), bool), 0, 0
-    rule, keys = classifier.rule_, classifier.keys_
-    if not isinstance(rule, LeastSquares):
+    if "codes" in found:
+        assert isinstance(classifier, BottleneckClassifier)
+        rule, keys = classifier.rule_, classifier.keys_
         ours = rule.codes(Batch(keys, rows)).long()  # (n, C)
         theirs = torch.from_numpy(found["codes"])
         other = ours != theirs

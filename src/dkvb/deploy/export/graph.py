@@ -21,8 +21,9 @@ from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, helper, num
 from torch import Tensor
 
 from dkvb.bottleneck.assignment import LEVELS
-from dkvb.deploy.export.head import Head, SoftValues, Values
-from dkvb.deploy.export.module import LARGEST_HALF
+from dkvb.deploy.export.head import Head, KernelValues, SoftValues, Values
+from dkvb.deploy.export.module import LARGEST_HALF, TINY
+from dkvb.estimators.kernel.functions import RBF
 from dkvb.rules.counts.export import Counts, Likelihood
 
 FLOAT, DOUBLE, HALF = TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16
@@ -139,7 +140,7 @@ class _Body:
 
     def __init__(self, top: Nodes, head: Head) -> None:
         self.head, self.add = head, Nodes("book/", top.tensors)
-        self.hard = not isinstance(head.read, SoftValues)
+        self.hard = not isinstance(head.read, SoftValues | KernelValues)
         self._keys = top.tensor("keys", head.keys.tensor)
         self._bounds = top.tensor("bounds", head.bounds)
         self._one, self._first = top.constant([1], np.int64), top.axis(0)
@@ -174,6 +175,8 @@ class _Body:
         add("Identity", "go", name="going")
         if isinstance(head.read, SoftValues):
             self._soft(scores, book, start, stop, head.read)
+        elif isinstance(head.read, KernelValues):
+            self._kernel(scores, heads, half, head.read)
         else:
             code = add("ArgMin", scores, axis=1, keepdims=0)  # (n,) the lowest index of equals
             pair = add("Add", code, start)  # (n,)
@@ -218,6 +221,28 @@ class _Body:
         weights = add("Round", add("Mul", shares, add.constant(float(LEVELS))))  # (n, K)
         table = add("Slice", self._table, start, stop, self._first)
         said = add("MatMul", weights, add.double(table, read.table.unit))
+        add("Add", "pooled", said, name="pooled_next")
+
+    def _kernel(self, scores: str, heads: str, half: str, read: KernelValues) -> None:
+        """Add values weighed by a kernel (n, Y); `half` (K,) is ½‖k‖²."""
+        add = self.add
+        squares = add("Unsqueeze", self._sum_squares(heads), self._one)  # (n, 1)
+        two, zero, one = add.constant(2.0), add.constant(0.0), add.constant(1.0)
+        if read.function.kind == RBF:
+            squared = add("Max", add("Add", add("Mul", two, scores), squares), zero)
+            kernel = add("Exp", add("Mul", squared, add.constant(-read.function.gamma)))
+        else:
+            norms = add("Sqrt", add("Mul", squares, add("Mul", two, half)))  # (n, K)
+            dot = add("Sub", half, scores)
+            cosine = add("Div", dot, add("Max", norms, add.constant(TINY)))
+            cosine = add("Clip", cosine, add.constant(-1.0), one)
+            sine = add("Sqrt", add("Sub", one, add("Mul", cosine, cosine)))
+            # Runtimes have the arc cosine in float32 alone; near 0 and π the sine says more.
+            angle = add.double(add("Acos", add("Cast", cosine, to=FLOAT)))
+            rest = add("Mul", add("Sub", add.constant(np.pi), angle), cosine)
+            kernel = add("Mul", norms, add("Add", sine, rest))
+            kernel = add("Div", kernel, add.constant(np.pi))
+        said = add("MatMul", kernel, add.double(self._table, read.table.unit))
         add("Add", "pooled", said, name="pooled_next")
 
     def _hard(self, pair: str, book: str, read: Values | Counts) -> None:

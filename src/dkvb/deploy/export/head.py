@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -14,11 +14,15 @@ from dkvb.bottleneck.assignment import SoftAssignment, _spread
 from dkvb.bottleneck.heads import Conditioning, Projection
 from dkvb.estimators import regressor
 from dkvb.estimators.bottleneck import BottleneckClassifier
+from dkvb.estimators.kernel import KernelClassifier
+from dkvb.estimators.kernel.functions import KernelFunction
 from dkvb.estimators.learned_state import LearnedState
 from dkvb.estimators.regressor import BottleneckRegressor
 from dkvb.rules.counts.export import Counts, CountsView, narrow
 from dkvb.rules.least_squares.export import SoftValuesView
 from dkvb.rules.sgd.export import ValuesView
+
+Exportable: TypeAlias = BottleneckClassifier | KernelClassifier | BottleneckRegressor
 
 _HALF = 2.0**-11  # how far rounding to float16 moves a number, at most
 _LARGEST_HALF = 2.0**15  # what the largest number of a tensor becomes in float16
@@ -61,6 +65,14 @@ class SoftValues:
 
 
 @dataclass(frozen=True, eq=False)
+class KernelValues:
+    """Values weighed by a kernel of the distances to all keys, the learned examples (`kernel`)."""
+
+    table: Stored  # (T, Y)
+    function: KernelFunction
+
+
+@dataclass(frozen=True, eq=False)
 class Rejection:
     """Above which novelty an input is answered −1."""
 
@@ -88,7 +100,7 @@ class Head:
     keys: Stored  # (T, d)
     bounds: Tensor  # (C + 1,) int64, where the keys of each codebook begin
     numbers: Tensor | None  # (T,) codes that keys have in the classifier; None: 0 … K − 1
-    read: Values | Counts | SoftValues
+    read: Values | Counts | SoftValues | KernelValues
     scale: Tensor  # (Y,) float64
     base: Tensor  # (Y,) float64
     temperature: float | None  # of the softmax over scores; None: no probabilities
@@ -141,14 +153,16 @@ class Head:
         yield from _tensors(self)
 
 
-def head_of(model: BottleneckClassifier | BottleneckRegressor) -> Head:
+def head_of(model: Exportable) -> Head:
     """The head of a trained model; it shares nothing that learning will change."""
     if isinstance(model, BottleneckRegressor):
         return _of_regressor(model)
     if isinstance(model, BottleneckClassifier):
         return _of_classifier(model)
+    if isinstance(model, KernelClassifier):
+        return _of_kernel(model)
     raise TypeError(
-        "classifier: expected a BottleneckClassifier or BottleneckRegressor; "
+        "classifier: expected a BottleneckClassifier, KernelClassifier or BottleneckRegressor; "
         f"got {type(model).__name__}"
     )
 
@@ -189,6 +203,36 @@ def _of_regressor(model: BottleneckRegressor) -> Head:
     values, mean, scale = regressor._solution(model._sums)
     shared = {"rule": "regression", "temperature": None, "labels": None, "rejection": None}
     return _soft(model._assignment, values * scale, mean.cpu(), shared)
+
+
+def _of_kernel(classifier: KernelClassifier) -> Head:
+    view = classifier.export_view()
+    c = view.conditioning.to("cpu")
+    rejection = None
+    if classifier.novelty_threshold is not None:
+        unit = torch.ones(1, dtype=torch.float64)
+        above = float(classifier.novelty_threshold)
+        rejection = Rejection(above, unit, view.reference_distances.float())
+    # One codebook whose keys are the learned examples.
+    return Head(
+        rule="kernel",
+        fingerprint="" if view.keys is None else view.keys.fingerprint,
+        power=c.power,
+        normalise=c.normalise,
+        centre=c.centre,
+        components=_stored(c.components),
+        projection="identity",
+        matrices=None,
+        keys=Stored(view.z.float().cpu()),
+        bounds=torch.tensor([0, len(view.z)]),
+        numbers=None,
+        read=KernelValues(Stored(view.alpha.float().cpu()), view.function),
+        scale=view.factors,
+        base=torch.where(view.factors > 0, 0.0, -torch.inf).double(),
+        temperature=view.temperature,
+        labels=view.labels,
+        rejection=rejection,
+    )
 
 
 def _soft(assignment: SoftAssignment, values: Tensor, base: Tensor, shared: dict[str, Any]) -> Head:

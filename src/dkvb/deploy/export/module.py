@@ -7,15 +7,25 @@ codebook's distances (n, K) in memory.
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 
 from dkvb.bottleneck.assignment import LEVELS
-from dkvb.deploy.export.head import Head, SoftValues, Stored, Values, head_of
-from dkvb.estimators.bottleneck import BottleneckClassifier
-from dkvb.estimators.regressor import BottleneckRegressor
+from dkvb.deploy.export.head import (
+    Exportable,
+    Head,
+    KernelValues,
+    SoftValues,
+    Stored,
+    Values,
+    head_of,
+)
+from dkvb.estimators.kernel.functions import RBF
 from dkvb.rules.counts.export import Counts
 
+TINY = 2.0**-1000  # a product of norms below which two rows have no angle
 LARGEST_HALF = 65504.0  # that float16 can hold
 Answer = tuple[Tensor, Tensor, Tensor]
 
@@ -60,6 +70,7 @@ class HeadModule(nn.Module):
             self._keep_counts(head.read)
         else:
             self._keep("table", head.read.table)
+        self._kernel = head.read.function if isinstance(head.read, KernelValues) else None
         if isinstance(head.read, SoftValues):
             self._sharpness, self._row_unit = head.read.sharpness.tolist(), head.read.unit
         self._rejection = head.rejection
@@ -97,7 +108,7 @@ class HeadModule(nn.Module):
             heads = self._heads(rows, book)  # (n, d)
             keys = self._stored("keys", self.keys[own])  # (K, d)
             scores = 0.5 * keys.square().sum(dim=1) - heads @ keys.T  # (n, K), ½d² − ½‖h‖²
-            pooled = pooled + self._pooled(scores, book, own)
+            pooled = pooled + self._pooled(scores, heads, book, own)
             if self._rejection is not None:
                 squared = 2 * scores.amin(dim=1) + heads.square().sum(dim=1)
                 far = far + squared.clamp(min=0) / float(self._rejection.spread[book])
@@ -137,8 +148,11 @@ class HeadModule(nn.Module):
         d = self.keys.shape[1]
         return rows[:, book * d : (book + 1) * d]
 
-    def _pooled(self, scores: Tensor, book: int, own: slice) -> Tensor:
-        """What one codebook says (n, Y), from scores of its keys (n, K)."""
+    def _pooled(self, scores: Tensor, heads: Tensor, book: int, own: slice) -> Tensor:
+        """What one codebook says (n, Y), from scores of its keys (n, K) and heads (n, d)."""
+        if self._kernel is not None:
+            kernel = self._kernel_of(scores, heads, self._stored("keys", self.keys[own]))
+            return kernel @ self._stored("table", self.table[own])
         if self._read == SoftValues.__name__:
             shares = (-self._sharpness[book] * scores).softmax(dim=1)
             weights: Tensor = (shares * LEVELS).round()  # (n, K)
@@ -158,6 +172,19 @@ class HeadModule(nn.Module):
             likelihood = self._scattered(likelihood, cell, worth)
         return likelihood.log()
 
+    def _kernel_of(self, scores: Tensor, heads: Tensor, keys: Tensor) -> Tensor:
+        """The kernel matrix (n, K), from ½d² − ½‖h‖² (n, K)."""
+        assert self._kernel is not None
+        squares = heads.square().sum(dim=1, keepdim=True)  # (n, 1)
+        if self._kernel.kind == RBF:
+            return (-self._kernel.gamma * (2 * scores + squares).clamp(min=0)).exp()
+        key_squares = keys.square().sum(dim=1)  # (K,)
+        norms = (squares * key_squares).sqrt()
+        dot = 0.5 * key_squares - scores
+        cosine = (dot / norms.clamp(min=TINY)).clamp(-1, 1)
+        angle = math.pi - torch.acos(cosine)
+        return norms * ((1 - cosine.square()).sqrt() + angle * cosine) / math.pi
+
     def _scattered(self, sums: Tensor, cell: Tensor, worth: Tensor | None) -> Tensor:
         """Sums (n, Y) with what was counted in cells (n,), each worth (Y,) or (n, Y), added."""
         low, high = self.entry_bounds[cell].long(), self.entry_bounds[cell + 1].long()
@@ -176,7 +203,7 @@ def _indexable(numbers: Tensor) -> Tensor:
     return numbers.int() if numbers.dtype == torch.uint16 else numbers
 
 
-def as_module(model: BottleneckClassifier | BottleneckRegressor) -> HeadModule:
+def as_module(model: Exportable) -> HeadModule:
     """A module that answers as the model does, and that `torch.export.export` can trace.
 
     >>> import numpy as np

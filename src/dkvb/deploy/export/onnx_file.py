@@ -14,9 +14,7 @@ import dkvb
 from dkvb._support import validation
 from dkvb._support.files import replace_file
 from dkvb._support.optional import require
-from dkvb.deploy.export.head import Head, head_of
-from dkvb.estimators.bottleneck import BottleneckClassifier
-from dkvb.estimators.regressor import BottleneckRegressor
+from dkvb.deploy.export.head import Exportable, Head, head_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -45,7 +43,7 @@ class ExportReport:
 
 
 def export_onnx(
-    classifier: BottleneckClassifier | BottleneckRegressor,
+    classifier: Exportable,
     path: str | Path,
     *,
     encoder: Any = None,

@@ -22,6 +22,7 @@ from dkvb.estimators.base import Floats, OpenClassifier, softmax
 from dkvb.estimators.kernel import serialisation
 from dkvb.estimators.kernel.examples import Examples
 from dkvb.estimators.kernel.explain import KernelExplanation, explain
+from dkvb.estimators.kernel.export import ExportView
 from dkvb.estimators.kernel.quality import Suspect
 from dkvb.estimators.kernel.state import KernelState
 from dkvb.estimators.kernel.suggest import suggest
@@ -308,6 +309,10 @@ class KernelClassifier(OpenClassifier, SavedWithKeys):
         examples = self._fitted().examples
         names = ("halves", "exponents", "targets", "hashes")
         return {name: getattr(examples, name) for name in names}
+
+    def export_view(self) -> ExportView:
+        """What an exported file needs to answer."""
+        return ExportView.of(self._solved())
 
     # --------------------------------------------------------------------------------- journals
     def journal_record(self, X: ArrayLike, y: ArrayLike) -> State:

@@ -24,7 +24,8 @@ from dkvb.estimators.kernel.solution import Solution, extend, solve, solve_with,
 from dkvb.estimators.labels import LabelIndex
 from dkvb.estimators.learned_state import AuditRecord
 
-SOLVED_AT_ONCE = 2000  # examples; more are solved for on first use, unless an update is enough
+SOLVED_AT_ONCE = 2000  # examples; more are solved for on first use, unless an update is cheap
+CHEAP_UPDATE = 1e10  # numbers of an inverse that are read: about a second
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,11 +232,11 @@ class KernelState:
         if len(self.examples) <= SOLVED_AT_ONCE:
             return True
         earlier = self.earlier
-        return (
-            earlier is not None
-            and earlier.inverse is not None
-            and len(self.examples) < 2 * earlier.chosen_for
-        )
+        if earlier is None or earlier.inverse is None:
+            return False
+        new = len(self.examples) - float(earlier.weights.sum())
+        due = len(self.examples) >= 2 * earlier.chosen_for
+        return not due and new * len(earlier.hashes) ** 2 <= CHEAP_UPDATE
 
     def with_solution(self, solution: Solution, current: bool) -> KernelState:
         """With a solution that a file holds, of these examples or of earlier ones."""
