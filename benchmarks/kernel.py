@@ -13,6 +13,7 @@ import resource
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -163,9 +164,9 @@ class Bench:
         model = make_classifier("kernel", device="cpu")
         self.timed("fit", lambda: model.fit(X[:10_000], y[:10_000]))
         for i in range(10_000, 10_003):
-            one = slice(i, i + 1)
-            self.timed("learn one", lambda one=one: model.partial_fit(X[one], y[one]))
-            self.timed("predict one", lambda one=one: model.predict(X[one]))
+            x, label = X[i : i + 1], y[i : i + 1]
+            self.timed("learn one", partial(model.partial_fit, x, label))
+            self.timed("predict one", partial(model.predict, x))
         self.timed("forget a class", lambda: model.forget(3))
         folder = self.data / "cifar10-resnet50"
         if self.whole and folder.is_dir():

@@ -23,6 +23,7 @@ from torch import Tensor
 from dkvb.bottleneck.assignment import LEVELS
 from dkvb.deploy.export.head import Head, KernelValues, SoftValues, Values
 from dkvb.deploy.export.module import LARGEST_HALF, TINY
+from dkvb.estimators.kernel.calibration import LOWEST
 from dkvb.estimators.kernel.functions import RBF
 from dkvb.rules.counts.export import Counts, Likelihood
 
@@ -323,7 +324,8 @@ def _answers(top: Nodes, head: Head) -> list[ValueInfoProto]:
         top("Cast", scores, to=FLOAT, name="numbers")
         return [_info("numbers", FLOAT, shape)]
     top("Cast", scores, to=FLOAT, name="scores")
-    shares = top("Softmax", top("Div", scores, top.constant(head.temperature)), axis=1)
+    logits = scores if head.slope is None else _log_softplus(top, head, scores)
+    shares = top("Softmax", top("Div", logits, top.constant(head.temperature)), axis=1)
     top("Cast", shares, to=FLOAT, name="probabilities")
     outputs = [_info("scores", FLOAT, shape), _info("probabilities", FLOAT, shape)]
     if head.rejection is None:
@@ -331,6 +333,16 @@ def _answers(top: Nodes, head: Head) -> list[ValueInfoProto]:
     else:
         outputs.append(_rejected(top, head, top("ArgMax", scores, axis=1, keepdims=0)))
     return [*outputs, _info("label", INT64, ["batch"])]
+
+
+def _log_softplus(top: Nodes, head: Head, scores: str) -> str:
+    """log softplus(slope · score), −∞ for a class without examples (n, Y)."""
+    steep = top("Mul", scores, top.constant(head.slope))
+    steep = top("Max", steep, top.constant(LOWEST))
+    # log(1 + eˣ) = max(x, 0) + log(1 + e^−|x|), which does not overflow
+    small = top("Log", top("Add", top("Exp", top("Neg", top("Abs", steep))), top.constant(1.0)))
+    softplus = top("Add", top("Max", steep, top.constant(0.0)), small)
+    return top("Add", top("Log", softplus), top.constant(head.base.numpy()))
 
 
 def _rejected(top: Nodes, head: Head, best: str) -> ValueInfoProto:

@@ -106,6 +106,7 @@ class Head:
     temperature: float | None  # of the softmax over scores; None: no probabilities
     labels: list[Any] | None  # in the order of columns
     rejection: Rejection | None
+    slope: float | None = None  # of scores in log softplus(slope · score), a softmax's argument
 
     @property
     def n_codebooks(self) -> int:
@@ -229,7 +230,8 @@ def _of_kernel(classifier: KernelClassifier) -> Head:
         read=KernelValues(Stored(view.alpha.float().cpu()), view.function),
         scale=view.factors,
         base=torch.where(view.factors > 0, 0.0, -torch.inf).double(),
-        temperature=view.temperature,
+        temperature=1 / view.calibration.power,
+        slope=view.calibration.slope,
         labels=view.labels,
         rejection=rejection,
     )

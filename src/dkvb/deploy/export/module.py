@@ -22,6 +22,7 @@ from dkvb.deploy.export.head import (
     Values,
     head_of,
 )
+from dkvb.estimators.kernel.calibration import LOWEST
 from dkvb.estimators.kernel.functions import RBF
 from dkvb.rules.counts.export import Counts
 
@@ -56,7 +57,7 @@ class HeadModule(nn.Module):
     def __init__(self, head: Head) -> None:
         super().__init__()
         self.power, self.normalise, self.projection = head.power, head.normalise, head.projection
-        self.temperature, self.labels = head.temperature, head.labels
+        self.temperature, self.labels, self.slope = head.temperature, head.labels, head.slope
         self._units: dict[str, float] = {}
         self.register_buffer("centre", head.centre)
         self.register_buffer("base", head.base)
@@ -78,7 +79,10 @@ class HeadModule(nn.Module):
             self.register_buffer("reference", head.rejection.reference)
 
     def _keep(self, name: str, stored: Stored | None) -> None:
-        self.register_buffer(name, None if stored is None else stored.tensor)
+        if stored is None:  # no buffer at all: torch.export miscounts those that are None
+            setattr(self, name, None)
+        else:
+            self.register_buffer(name, stored.tensor)
         self._units[name] = 1.0 if stored is None else stored.unit
 
     def _keep_counts(self, read: Counts) -> None:
@@ -120,7 +124,11 @@ class HeadModule(nn.Module):
             distance = (far / (len(self._bounds) - 1)).float()[:, None]
             novelty = (self.reference < distance).double().mean(dim=1)
             label = torch.where(novelty > self._rejection.above, -1, label)
-        return scores.float(), (scores / self.temperature).softmax(dim=1).float(), label
+        logits = scores
+        if self.slope is not None:
+            steep = (self.slope * scores).clamp(min=LOWEST)
+            logits = torch.nn.functional.softplus(steep).log() + self.base
+        return scores.float(), (logits / self.temperature).softmax(dim=1).float(), label
 
     def _conditioned(self, x: Tensor) -> Tensor:
         """Embeddings (n, m) → conditioned rows (n, p), as `Conditioning` does."""

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from dkvb._support import validation
 from dkvb._support.files import State
-from dkvb.bottleneck import Keys
+from dkvb.bottleneck import Keys, fit_keys
 from dkvb.bottleneck.batch import check_embeddings
 from dkvb.estimators._saved_keys import SavedWithKeys
 from dkvb.estimators.base import Floats, OpenClassifier, softmax
@@ -87,6 +87,25 @@ class KernelClassifier(OpenClassifier, SavedWithKeys):
         self.random_state = random_state
         self.device = device
 
+    @classmethod
+    def with_key_rows(cls, key_rows: Any, *, progress: bool = False, **settings: Any) -> Self:
+        """A classifier whose conditioning is fitted to unlabelled rows of the same encoder.
+
+        The keys hold the conditioning; one codebook is the least that they can have.
+        """
+        classifier = cls(**settings)
+        classifier._check_settings()
+        classifier.keys = fit_keys(
+            key_rows,
+            preset="least_squares",
+            n_codebooks=1,
+            n_pairs=16,
+            n_components=np.shape(key_rows)[1],
+            device=classifier.device,
+            progress=progress,
+        )
+        return classifier
+
     # ------------------------------------------------------------------ learning and predicting
     def fit(
         self,
@@ -146,12 +165,10 @@ class KernelClassifier(OpenClassifier, SavedWithKeys):
         return np.where(far, unknown_label(state.labels), labels)
 
     def predict_proba(self, X: ArrayLike) -> Floats:
-        """Probabilities (n, Y) in the order of `classes_`: the softmax of scores / temperature.
-
-        The temperature is fitted to the scores of learned examples that were left out.
-        """
+        """Probabilities (n, Y) in the order of `classes_`, calibrated on learned examples that were
+        left out."""
         state, x = self._solved_for(X)
-        return softmax(state.scores(x).numpy() / state.quality.temperature)
+        return softmax(state.quality.calibration.logits(state.scores(x)).numpy())
 
     def predict_log_proba(self, X: ArrayLike) -> Floats:
         """Logarithms of `predict_proba` (n, Y)."""
@@ -290,7 +307,7 @@ class KernelClassifier(OpenClassifier, SavedWithKeys):
         validation.positive_int("n", n)
         state, x = self._solved_for(X)
         assert state.solution is not None
-        probabilities = softmax(state.scores(x).numpy() / state.quality.temperature)
+        probabilities = softmax(state.quality.calibration.logits(state.scores(x)).numpy())
         return suggest(probabilities, _novelty(state, x), state.solution.conditioned(x), n)
 
     @property

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from dkvb.bottleneck import Keys
 from dkvb.bottleneck.heads import Conditioning
+from dkvb.estimators.kernel.calibration import Calibration
 from dkvb.estimators.kernel.functions import KernelFunction
 from dkvb.estimators.kernel.state import KernelState
 
@@ -22,7 +23,7 @@ class ExportView:
     z: Tensor  # (N, p) conditioned rows
     alpha: Tensor  # (N, Y)
     factors: Tensor  # (Y,) of scores; 0 for a class without examples
-    temperature: float
+    calibration: Calibration
     labels: list[Any]
     reference_distances: Tensor  # (h,) ascending, that novelty is measured by
     keys: Keys | None
@@ -38,7 +39,7 @@ class ExportView:
             solution.z,
             solution.alpha,
             state.factors,
-            state.quality.temperature,
+            state.quality.calibration,
             state.labels.classes_.tolist(),
             state.reference_distances,
             state.keys,

@@ -11,12 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dkvb.estimators.kernel.calibration import Calibration, fit_calibration
 from dkvb.estimators.kernel.examples import Examples
 from dkvb.estimators.kernel.solution import Solution
-from dkvb.rules.calibration import fit_temperature
-
-CALIBRATION_ROWS = 5000
-GUESS = 0.2  # temperature where there are no examples to fit it to
 
 
 @dataclass(frozen=True)
@@ -67,14 +64,9 @@ class Quality:
         return torch.bincount(self.targets * n + self.predicted, minlength=n * n).view(n, n)
 
     @cached_property
-    def temperature(self) -> float:
-        """Of the softmax over scores: the likeliest for the labels of examples left out."""
-        first = slice(None, CALIBRATION_ROWS)  # examples are ordered by hash
-        present = ~self.scores[0].isinf() if len(self.scores) else torch.zeros(0, dtype=torch.bool)
-        if int(present.sum()) < 2:
-            return GUESS
-        index = present.cumsum(0) - 1
-        return fit_temperature(self.scores[first][:, present], index[self.targets[first]], GUESS)
+    def calibration(self) -> Calibration:
+        """The likeliest for the labels of examples that were left out."""
+        return fit_calibration(self.scores, self.targets)
 
     def margins(self) -> Tensor:
         """The best other score minus that of the label (k,): positive where contradicted."""
