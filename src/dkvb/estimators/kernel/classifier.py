@@ -16,7 +16,6 @@ from torch import Tensor
 from dkvb._support import validation
 from dkvb._support.files import State
 from dkvb.bottleneck import Keys, fit_keys
-from dkvb.bottleneck.batch import check_embeddings
 from dkvb.estimators._saved_keys import SavedWithKeys
 from dkvb.estimators.base import Floats, OpenClassifier, softmax
 from dkvb.estimators.kernel import serialisation
@@ -163,6 +162,16 @@ class KernelClassifier(OpenClassifier, SavedWithKeys):
             return labels
         far = _novelty(state, x) > self.novelty_threshold
         return np.where(far, unknown_label(state.labels), labels)
+
+    def decision_function(self, X: ArrayLike) -> Floats:
+        """Scores (n, Y) in the order of `classes_`; for two classes their log odds (n,)."""
+        state, x = self._solved_for(X)
+        scores = state.scores(x)
+        if scores.shape[1] == 2:
+            logits = state.quality.calibration.logits(scores)
+            scores = logits[:, 1] - logits[:, 0]
+        decision: Floats = scores.numpy()
+        return decision
 
     def predict_proba(self, X: ArrayLike) -> Floats:
         """Probabilities (n, Y) in the order of `classes_`, calibrated on learned examples that were
@@ -339,13 +348,12 @@ class KernelClassifier(OpenClassifier, SavedWithKeys):
         return serialisation.record_state(torch.from_numpy(rows), labels, self._state.labels)
 
     def replay(self, record: State) -> int:
-        """Learn the examples of a journal record; their number."""
+        """Learn the examples of a journal record, to be solved for on first use; their number."""
         state = self._check_changeable("learn")
         rows, labels = serialisation.record_from(record, state.examples.width)
         index = state.labels.after_call(None, labels)
         self._check_unknown(index)
-        after = state.learn(index, frozenset(), rows, labels)
-        self._state = after.solved(self.device) if after.is_solved_quickly() else after
+        self._state = state.learn(index, frozenset(), rows, labels)
         return len(rows)
 
     # ----------------------------------------------------------------------------------- checks
@@ -376,7 +384,7 @@ class KernelClassifier(OpenClassifier, SavedWithKeys):
 
     def _embeddings(self, X: Any, known: bool = True) -> NDArray[np.float32]:
         """Embeddings (n, m), as wide as those before where a width is `known`."""
-        rows = check_embeddings(X, self)
+        rows = validation.embeddings(X, self)
         if known:
             validate_data(self, X, reset=False, skip_check_array=True)
         elif self.keys is not None and self.keys.width != rows.shape[1]:
