@@ -77,9 +77,9 @@ def test_more_examples_are_an_update_that_equals_a_new_solution():
     assert len(solution.inverse.added) == 9
     state = model._state
     from dkvb.estimators.kernel.examples import distinct
-    from dkvb.estimators.kernel.solution import solve_with
+    from dkvb.estimators.kernel.solution import solve
 
-    again = solve_with(
+    again = solve(
         solution.setting,
         1,
         solution.conditioning,

@@ -19,11 +19,10 @@ from dkvb.bottleneck import Keys, fit_keys
 from dkvb.estimators._saved_keys import SavedWithKeys
 from dkvb.estimators.base import Floats, OpenClassifier, softmax
 from dkvb.estimators.kernel import serialisation
-from dkvb.estimators.kernel.examples import Examples
 from dkvb.estimators.kernel.explain import KernelExplanation, explain
 from dkvb.estimators.kernel.export import ExportView
 from dkvb.estimators.kernel.quality import Suspect
-from dkvb.estimators.kernel.state import KernelState
+from dkvb.estimators.kernel.state import KernelState, learn
 from dkvb.estimators.kernel.suggest import suggest
 from dkvb.estimators.labels import LabelIndex, check_labels
 from dkvb.estimators.learned_state import AuditRecord
@@ -115,7 +114,10 @@ class KernelClassifier(OpenClassifier, SavedWithKeys):
     ) -> Self:
         """Discard what was learned, learn these examples, and choose all settings."""
         state = self._with_examples(None, X, y, None, sample_weight, ids)
-        return self._replace(state.solved(self.device, choose=True), X)
+        state = state.solved(self.device, choose=True)
+        validate_data(self, X, reset=True, skip_check_array=True)
+        self._state = state
+        return self
 
     def partial_fit(
         self,
@@ -142,16 +144,19 @@ class KernelClassifier(OpenClassifier, SavedWithKeys):
             Names (strings or integers) under which `explain`, `suspects` and `forget_samples` know
             the examples.
         """
-        before = self._check_changeable("partial_fit") if self._begun() else None
+        before = self._check_changeable("partial_fit") if hasattr(self, "_state") else None
         state = self._with_examples(before, X, y, classes, sample_weight, ids)
-        if state.is_solved_quickly():
-            state = state.solved(self.device)
-        return self._replace(state, X if before is None else None)
+        state = state.solved_if_quick(self.device)
+        if before is None:
+            validate_data(self, X, reset=True, skip_check_array=True)
+        self._state = state
+        return self
 
     def tune(self) -> Self:
         """Choose all settings again: predictions are then a function of the set of examples."""
         self._ready()
-        return self._replace(self._check_changeable("tune").solved(self.device, choose=True))
+        self._state = self._check_changeable("tune").solved(self.device, choose=True)
+        return self
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """The label of the highest score (n,), or "unknown" (−1) above the novelty threshold."""
@@ -234,10 +239,10 @@ class KernelClassifier(OpenClassifier, SavedWithKeys):
         if _fingerprint(theirs.keys) != _fingerprint(state.keys):
             raise ValueError("other: expected the same keys; got others; fit keys once for both")
         merged = state.merge(theirs)
-        self._check_unknown(merged.labels)
-        if merged.is_solved_quickly() and len(merged.examples):
-            merged = merged.solved(self.device)
-        return self._replace(merged)
+        if self.novelty_threshold is not None:
+            unknown_label(merged.labels)
+        self._state = merged.solved_if_quick(self.device)
+        return self
 
     def freeze(self) -> Self:
         """An inference-only copy: it predicts the same, is smaller, and cannot change."""
@@ -352,8 +357,9 @@ class KernelClassifier(OpenClassifier, SavedWithKeys):
         state = self._check_changeable("learn")
         rows, labels = serialisation.record_from(record, state.examples.width)
         index = state.labels.after_call(None, labels)
-        self._check_unknown(index)
-        self._state = state.learn(index, frozenset(), rows, labels)
+        if self.novelty_threshold is not None:
+            unknown_label(index)
+        self._state = learn(state, index, frozenset(), rows, labels)
         return len(rows)
 
     # ----------------------------------------------------------------------------------- checks
@@ -363,20 +369,20 @@ class KernelClassifier(OpenClassifier, SavedWithKeys):
         """The next state with these examples; every check comes before the first change."""
         self._check_settings()
         rows = self._embeddings(X, known=before is not None)
-        state = before or KernelState(LabelIndex(), Examples.none(rows.shape[1]), keys=self.keys)
         labels = check_labels(y, len(rows), self)
         names = None if ids is None else _ids(ids, len(rows))
         if weight is not None:
             chosen = repeated(weight, len(rows))
             rows, labels = rows[chosen], labels[chosen]
             names = None if names is None else [names[i] for i in chosen.tolist()]
-        index = state.labels.after_call(classes, labels)
-        self._check_unknown(index)
-        declared = LabelIndex()
+        index = (LabelIndex() if before is None else before.labels).after_call(classes, labels)
+        if self.novelty_threshold is not None:
+            unknown_label(index)
+        declared: frozenset[Any] = frozenset()
         if classes is not None:
-            declared.add(classes, "classes")
+            declared = frozenset(LabelIndex.from_list(classes).to_list())
         array = None if names is None else _object_array(names)
-        return state.learn(index, frozenset(declared.to_list()), rows, labels, array)
+        return learn(before, index, declared, rows, labels, array, self.keys)
 
     def _checked_known(self, X: Any, y: Any) -> tuple[Any, NDArray[Any]]:
         rows = self._embeddings(X)
@@ -402,10 +408,6 @@ class KernelClassifier(OpenClassifier, SavedWithKeys):
             validation.real("novelty_threshold", self.novelty_threshold, low=0, high=1)
         validation.check_device(self.device)
 
-    def _check_unknown(self, labels: LabelIndex) -> None:
-        if self.novelty_threshold is not None:
-            unknown_label(labels)
-
     def _check_changeable(self, operation: str) -> KernelState:
         state = self._fitted()
         if state.inference_only:
@@ -417,13 +419,7 @@ class KernelClassifier(OpenClassifier, SavedWithKeys):
 
     def _changed(self, state: KernelState) -> Self:
         """After unlearning: the choice is made again, if anything is left."""
-        return self._replace(state.solved(self.device) if len(state.examples) else state)
-
-    def _replace(self, state: KernelState, first: Any = None) -> Self:
-        """Replace what was learned in one assignment; `first` are the first rows of a model."""
-        if first is not None:
-            validate_data(self, first, reset=True, skip_check_array=True)
-        self._state = state
+        self._state = state.solved(self.device) if len(state.examples) else state
         return self
 
     def _fitted(self) -> KernelState:

@@ -6,7 +6,7 @@ import torch
 
 from dkvb.bottleneck.conditioning import FLOOR
 from dkvb.bottleneck.heads import Conditioning
-from dkvb.estimators.kernel.examples import Examples
+from dkvb.estimators.kernel.examples import CHUNK, Examples
 
 PLAIN = "none"
 EXPONENTS = {PLAIN: 0.0, "1/8": 0.125, "1/4": 0.25}  # of variances, whose powers divide the axes
@@ -29,33 +29,34 @@ def fit_conditionings(examples: Examples, device: torch.device | str) -> dict[st
     (variance + 0.1·mean)**exponent. Axes need more examples than dimensions; without scaling they
     change no distance and are left out. With few dimensions also centring alone.
     """
-    width = examples.width
-    negative = any(bool((x < 0).any()) for x in examples.chunks())
+    width = examples.halves.shape[1]
+    power = 1.0 if bool((examples.halves < 0).any()) else 0.5
     zero = torch.zeros(width, device=device)
-    bare = Conditioning(zero, None, 1.0 if negative else 0.5, normalise=True)
-    total = zero.double()
-    for x in examples.chunks():
-        total += bare(x.to(device)).sum(dim=0)
-    centre = (total / len(examples)).float()
-    plain = Conditioning(centre, None, bare.power, normalise=True)
-    found = {PLAIN: plain}
+    bare = Conditioning(zero, None, power, normalise=True)
+    n = len(examples.halves)
+    enough = n > width
+    raw, total = zero.double(), zero.double()
+    moment = torch.zeros((width, width) if enough else (0, 0), dtype=torch.float64, device=device)
+    for start in range(0, n, CHUNK):
+        x = examples.embeddings(slice(start, start + CHUNK)).to(device)
+        z = bare(x)
+        raw, total = raw + x.double().sum(dim=0), total + z.sum(dim=0)
+        if enough:
+            moment.addmm_(z.T, z)
+    mean = total / n
+    centre = mean.float()
+    found = {PLAIN: Conditioning(centre, None, power, normalise=True)}
     if width < FEW_DIMENSIONS:
-        mean = examples.embeddings().double().mean(dim=0).float().to(device)
-        found[CENTRED] = Conditioning(mean)
-    if len(examples) <= width:
+        found[CENTRED] = Conditioning((raw / n).float())
+    if not enough:
         return found
-    covariance = torch.zeros((width, width), dtype=torch.float64, device=device)
-    for x in examples.chunks():
-        z = plain(x.to(device))
-        covariance.addmm_(z.T, z)
-    variance, axes = torch.linalg.eigh(covariance / len(examples))
+    variance, axes = torch.linalg.eigh(moment / n - torch.outer(mean, mean))
     variance = variance.clamp(min=0)
     if float(variance.sum()) == 0:  # all examples are one
         return found
     floored = variance + FLOOR * variance.mean()
-    scaled = {
-        name: Conditioning(centre, (axes * floored**-exponent).float(), bare.power, normalise=True)
-        for name, exponent in EXPONENTS.items()
-        if exponent
-    }
-    return {**found, **scaled}
+    for name, exponent in EXPONENTS.items():
+        if exponent:
+            components = (axes * floored**-exponent).float()
+            found[name] = Conditioning(centre, components, power, normalise=True)
+    return found

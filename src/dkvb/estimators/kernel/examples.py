@@ -41,12 +41,6 @@ class Examples:
         hashes = content_hash(_embeddings(halves, exponents))
         return cls(halves, exponents, targets, hashes, ids).reordered()
 
-    @classmethod
-    def none(cls, width: int) -> Examples:
-        """No examples of this width."""
-        empty = torch.zeros(0, dtype=torch.int64)
-        return cls(torch.zeros((0, width), dtype=torch.float16), empty.short(), empty, empty)
-
     def __len__(self) -> int:
         return len(self.targets)
 

@@ -11,6 +11,7 @@ from torch import Tensor
 RBF, ARC_COSINE = "rbf", "arc-cosine"
 KERNELS = (RBF, ARC_COSINE)
 BLOCK = 2048
+MEDIAN_ROWS = 1000
 
 
 def squared_distances(a: Tensor, b: Tensor, b_squares: Tensor | None = None) -> Tensor:
@@ -27,6 +28,19 @@ class KernelFunction:
 
     kind: str
     gamma: float = 0.0
+
+    @classmethod
+    def of(cls, kind: str, width: float, rows: Tensor) -> KernelFunction:
+        """The kernel of a width in units of the median squared distance among rows (n, p)."""
+        if kind == ARC_COSINE:
+            return cls(ARC_COSINE)
+        rows = rows[:MEDIAN_ROWS]
+        i, j = torch.triu_indices(len(rows), len(rows), offset=1, device=rows.device)
+        pairs = squared_distances(rows, rows)[i, j]
+        middle = float(pairs.median()) if len(pairs) else 0.0
+        if middle <= 0 and len(pairs):  # more than half of the pairs are copies
+            middle = float(pairs.mean())
+        return cls(RBF, width / (middle if middle > 0 else 1.0))
 
     def __call__(self, a: Tensor, b: Tensor, b_squares: Tensor | None = None) -> Tensor:
         """The kernel matrix (n, N) of rows a (n, p) and b (N, p), whose squared norms (N,) may be
@@ -51,13 +65,3 @@ class KernelFunction:
     def diagonal(self, a: Tensor) -> Tensor:
         """k(x, x) of each row (n,)."""
         return torch.ones_like(a[:, 0]) if self.kind == RBF else a.square().sum(dim=1)
-
-
-def median_squared_distance(rows: Tensor) -> float:
-    """The median over pairs of rows (n, p); 1 where all rows are one."""
-    i, j = torch.triu_indices(len(rows), len(rows), offset=1, device=rows.device)
-    pairs = squared_distances(rows, rows)[i, j]
-    middle = float(pairs.median()) if len(pairs) else 0.0
-    if middle <= 0 and len(pairs):  # more than half of the pairs are copies
-        middle = float(pairs.mean())
-    return middle if middle > 0 else 1.0

@@ -15,6 +15,9 @@ import torch
 from scipy.linalg import lapack
 from torch import Tensor
 
+LAMBDAS = (1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)  # of the mean diagonal of K
+GRID_ROWS = 1000  # up to which all λ are tried, instead of those around the best so far
+
 _LAPACK: dict[torch.dtype, Any] = {
     torch.float64: (lapack.dpotrf, lapack.dtrtri),
     torch.float32: (lapack.spotrf, lapack.strtri),
@@ -57,10 +60,14 @@ class Inverse:
     added: Tensor  # (t, N)
 
     @classmethod
-    def of(cls, kernel: Tensor, noise: Tensor) -> Inverse:
-        """The inverse of kernel (N, N) + diag(noise)."""
+    def solve(
+        cls, kernel: Tensor, noise: Tensor, targets: Tensor
+    ) -> tuple[Inverse, Tensor, Tensor]:
+        """The inverse of kernel (N, N) + diag(noise), α = A⁻¹·targets (N, Y), and its diagonal."""
         base = inverse_factor(kernel, noise)
-        return cls(base, base.new_zeros((0, len(base))))
+        alpha = base.T @ (base @ targets)
+        diagonal = torch.einsum("ij,ij->j", base, base)
+        return cls(base, base.new_zeros((0, len(base)))), alpha, diagonal
 
     def __len__(self) -> int:
         return self.added.shape[1]
@@ -71,12 +78,6 @@ class Inverse:
         product = self.added.T @ (self.added @ b)
         product[:n] += self.base.T @ (self.base @ b[:n])
         return product
-
-    def diagonal(self) -> Tensor:
-        """The diagonal of A⁻¹ (N,)."""
-        diagonal = self.added.square().sum(dim=0)
-        diagonal[: self.base.shape[1]] += torch.einsum("ij,ij->j", self.base, self.base)
-        return diagonal
 
     def appended(self, cross: Tensor, corner: Tensor) -> tuple[Inverse, Tensor]:
         """The inverse for t more rows, and the rows V (t, N + t) that were added to W.
@@ -113,6 +114,65 @@ class Inverse:
         return Inverse(torch.cat([wide, self.added]), self.added[:0])
 
 
-def leave_one_out(alpha: Tensor, diagonal: Tensor, targets: Tensor) -> Tensor:
-    """What the others predict for each row (N, Y): targets (N, Y) − α (N, Y) / diag A⁻¹ (N,)."""
-    return targets - alpha / diagonal[:, None]
+def class_factors(counts: Tensor) -> Tensor:
+    """What scores of each class (Y,) are multiplied by: 1 / √count, 1 on average.
+
+    A class without examples has the factor 0.
+    """
+    present = counts > 0
+    factors = torch.where(present, counts.double().clamp(min=1) ** -0.5, 0.0)
+    return factors / factors.sum().clamp(min=1e-300) * present.sum()
+
+
+def balanced_accuracy(scores: Tensor, targets: Tensor, weights: Tensor) -> float:
+    """The mean over classes of the share of their examples with the highest score.
+
+    scores (N, Y), targets (N, Y) the share of the copies that have each class, weights (N,).
+    """
+    mass = targets * weights[:, None]
+    right = torch.nn.functional.one_hot(scores.argmax(dim=1), scores.shape[1]) * mass
+    total = mass.sum(dim=0)
+    return float((right.sum(dim=0) / total.clamp(min=1e-300))[total > 0].mean())
+
+
+def select_lambda(
+    kernel: Tensor, targets: Tensor, weights: Tensor, start: float
+) -> tuple[float, float]:
+    """The λ with the highest leave-one-out balanced accuracy, equal ones to the larger, and that.
+
+    With few rows all λ are tried, and scores are smoothed over neighbours, so that single rows
+    decide less; with many, the search climbs from `start`.
+    """
+    unit = float(kernel.diagonal().mean())
+    factors = class_factors((targets * weights[:, None]).sum(dim=0))
+    scores: dict[int, float] = {-1: -1.0, len(LAMBDAS): -1.0}
+    place = LAMBDAS.index(start)
+    few = len(kernel) <= GRID_ROWS
+    wanted = list(range(len(LAMBDAS))) if few else [place - 1, place, place + 1]
+    while wanted:
+        for tried in wanted:
+            if tried not in scores:
+                scores[tried] = _score(kernel, LAMBDAS[tried] * unit, targets, weights, factors)
+        best = max(wanted, key=lambda i: (scores[i], i))
+        wanted = [] if few or best == place else [best - 1, best, best + 1]
+        place = best
+    if not few:
+        return LAMBDAS[place], scores[place]
+    whole = [scores[i] for i in range(len(LAMBDAS))]
+    before, after = [whole[0], *whole[:-1]], [*whole[1:], whole[-1]]
+    smooth = [(a + 2 * b + c) / 4 for a, b, c in zip(before, whole, after, strict=True)]
+    place = max(range(len(LAMBDAS)), key=lambda i: (round(smooth[i], 12), i))
+    return LAMBDAS[place], smooth[place]
+
+
+def _score(
+    kernel: Tensor, noise: float, targets: Tensor, weights: Tensor, factors: Tensor
+) -> float:
+    """Leave-one-out balanced accuracy; 0 where the problem cannot be solved."""
+    try:
+        factor = inverse_factor(kernel, noise / weights)
+    except NotPositiveDefinite:
+        return 0.0
+    alpha = factor.T @ (factor @ targets)
+    diagonal = torch.einsum("ij,ij->j", factor, factor)
+    return balanced_accuracy((targets - alpha / diagonal[:, None]) * factors, targets, weights)

@@ -12,9 +12,10 @@ from torch import Tensor
 from dkvb._support.files import State
 from dkvb.bottleneck import Keys
 from dkvb.bottleneck.heads import Conditioning
-from dkvb.estimators.kernel.choice import LAMBDAS, WIDTHS, Setting
+from dkvb.estimators.kernel.choice import WIDTHS, Setting
 from dkvb.estimators.kernel.examples import CHUNK, Examples, distinct
 from dkvb.estimators.kernel.functions import KERNELS, KernelFunction
+from dkvb.estimators.kernel.ridge import LAMBDAS
 from dkvb.estimators.kernel.solution import (
     ESTIMATED,
     EXACT_NUMBERS,
@@ -186,7 +187,7 @@ def _solution_from(
     which = rows.first if landmarks is None else rows.first[landmarks]
     if not current:
         which = which[:0]
-    dtype = torch.float64 if len(which) * conditioning.output_width <= EXACT_NUMBERS else None
+    dtype = torch.float64 if len(which) * width <= EXACT_NUMBERS else None
     z = torch.cat(
         [
             conditioning(examples.embeddings(part).to(device)).to(dtype or torch.float32)

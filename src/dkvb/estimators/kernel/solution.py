@@ -11,21 +11,16 @@ from torch import Tensor
 
 from dkvb._support.hashing import bits
 from dkvb.bottleneck.heads import Conditioning
-from dkvb.estimators.kernel.choice import (
-    Setting,
-    kernel_function,
-    lowest_hashes,
-    select_setting,
-)
+from dkvb.estimators.kernel.choice import Setting, lowest_hashes
 from dkvb.estimators.kernel.conjugate_gradients import (
     KernelOperator,
     conjugate_gradients,
     landmark_values,
     preconditioner,
 )
-from dkvb.estimators.kernel.examples import CHUNK, Distinct, Examples, distinct
+from dkvb.estimators.kernel.examples import CHUNK, Distinct, Examples
 from dkvb.estimators.kernel.functions import KernelFunction, squared_distances
-from dkvb.estimators.kernel.ridge import Inverse, leave_one_out
+from dkvb.estimators.kernel.ridge import Inverse
 from dkvb.estimators.kernel.ways import select_way
 
 log = logging.getLogger(__name__)
@@ -107,25 +102,11 @@ class Solution:
         if self.held_out is not None:
             return self.held_out
         assert self.diagonal is not None
-        return leave_one_out(self.alpha, self.diagonal, self.targets)
+        # yᵢ − αᵢ / [A⁻¹]ᵢᵢ
+        return self.targets - self.alpha / self.diagonal[:, None]
 
 
 def solve(
-    examples: Examples,
-    n_classes: int,
-    conditionings: dict[str, Conditioning],
-    device: torch.device | str,
-) -> Solution:
-    """Choose a setting for the examples, and solve."""
-    rows = distinct(examples, n_classes)
-    setting = select_setting(examples, rows, conditionings, device)
-    chosen = conditionings[setting.conditioning]
-    median = lowest_hashes(rows, 1000)
-    function = kernel_function(setting, chosen(examples.embeddings(rows.first[median]).to(device)))
-    return solve_with(setting, len(examples), chosen, function, examples, rows, device)
-
-
-def solve_with(
     setting: Setting,
     chosen_for: int,
     conditioning: Conditioning,
@@ -134,18 +115,20 @@ def solve_with(
     rows: Distinct,
     device: torch.device | str,
 ) -> Solution:
-    """Solve with a setting that was chosen before."""
-    n, width = len(rows.hashes), conditioning.output_width
-    way = select_way(n, width, rows.targets.shape[1], device)
+    """Solve with a setting that was chosen."""
+    n, m = len(rows.hashes), examples.halves.shape[1]
+    way = select_way(n, m, rows.targets.shape[1], device)
     log.info("%d distinct rows: solved by %s, %d bytes", n, way.name, way.n_bytes)
-    dtype = torch.float64 if n * width <= EXACT_NUMBERS else torch.float32
+    dtype = torch.float64 if n * m <= EXACT_NUMBERS else torch.float32
     parts = [
         conditioning(examples.embeddings(which).to(device)).to(dtype)
         for which in rows.first.split(CHUNK)
     ]
     z = torch.cat(parts)
     targets, weights = rows.targets.to(device), rows.weights.to(device)
-    noise = setting.noise * float(function.diagonal(z).double().mean())
+    kernel = function.matrix(z.double()) if way.name == "cholesky" else None
+    diagonal = function.diagonal(z) if kernel is None else kernel.diagonal()
+    noise = setting.noise * float(diagonal.double().mean())
     solution = Solution(
         setting,
         chosen_for,
@@ -160,16 +143,13 @@ def solve_with(
         diagonal=None,
         judged_by=LEAVE_ONE_OUT,
     )
-    if way.name == "cholesky":
-        inverse = Inverse.of(function.matrix(z.double()), noise / weights)
-        return replace(
-            solution, alpha=inverse @ targets, diagonal=inverse.diagonal(), inverse=inverse
-        )
+    if kernel is not None:
+        inverse, alpha, diagonal = Inverse.solve(kernel, noise / weights, targets)
+        return replace(solution, alpha=alpha, diagonal=diagonal, inverse=inverse)
     if way.name == "landmarks":
         return _by_landmarks(solution, lowest_hashes(rows, way.landmarks))
-    return _by_conjugate_gradients(
-        solution, lowest_hashes(rows, way.landmarks).to(device), way.name == "stored"
-    )
+    landmarks = lowest_hashes(rows, way.landmarks).to(device)
+    return _by_conjugate_gradients(solution, landmarks, way.name == "stored")
 
 
 def _by_conjugate_gradients(solution: Solution, landmarks: Tensor, stored: bool) -> Solution:

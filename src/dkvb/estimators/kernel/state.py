@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dkvb.bottleneck import Keys
-from dkvb.estimators.kernel.choice import class_factors
+from dkvb.estimators.kernel.choice import select_setting
 from dkvb.estimators.kernel.conditionings import conditionings_from_keys, fit_conditionings
 from dkvb.estimators.kernel.examples import Examples, content_hashes, distinct
 from dkvb.estimators.kernel.quality import Quality
-from dkvb.estimators.kernel.solution import Solution, extend, solve, solve_with, with_classes
+from dkvb.estimators.kernel.ridge import class_factors
+from dkvb.estimators.kernel.solution import Solution, extend, solve, with_classes
 from dkvb.estimators.labels import LabelIndex
 from dkvb.estimators.learned_state import AuditRecord
 
@@ -70,14 +71,6 @@ class KernelState:
         return scores.masked_fill(self.class_counts == 0, -torch.inf)
 
     # ---------------------------------------------------------------------------------- examples
-    def learn(
-        self, labels: LabelIndex, declared: frozenset[Any], X: Any, y: Any, ids: Any = None
-    ) -> KernelState:
-        """With examples X (n, m) of labels y (n,), all of them in `labels`."""
-        state = self._with_labels(labels, declared)
-        more = Examples.of(torch.from_numpy(X), class_indices(labels, y), ids)
-        return state._with_examples(state.examples.union(more))
-
     def merge(self, other: KernelState) -> KernelState:
         """With all examples of another state."""
         labels = self.labels.copy()
@@ -207,16 +200,9 @@ class KernelState:
         where the examples have doubled since the last choice or `choose` says so, a new choice."""
         if self.solution is not None and not choose:
             return self
-        n_classes, earlier = len(self.labels), self.solution or self.earlier
-        if choose or earlier is None or len(self.examples) >= 2 * earlier.chosen_for:
-            if self.keys is None:
-                found = fit_conditionings(self.examples, device)
-            else:
-                found = conditionings_from_keys(self.keys.to(device).conditioning)
-            solution = solve(self.examples, n_classes, found, device)
-        else:
-            rows = distinct(self.examples, n_classes)
-            solution = extend(earlier, rows, self.examples) or solve_with(
+        earlier, rows = self.solution or self.earlier, distinct(self.examples, len(self.labels))
+        if not choose and earlier is not None and not self._is_choice_due(earlier):
+            solution = extend(earlier, rows, self.examples) or solve(
                 earlier.setting,
                 earlier.chosen_for,
                 earlier.conditioning,
@@ -225,18 +211,29 @@ class KernelState:
                 rows,
                 device,
             )
+            return replace(self, solution=solution, earlier=None)
+        if self.keys is None:
+            found = fit_conditionings(self.examples, device)
+        else:
+            found = conditionings_from_keys(self.keys.to(device).conditioning)
+        setting, function = select_setting(self.examples, rows, found, device)
+        chosen = found[setting.conditioning]
+        n = len(self.examples.targets)
+        solution = solve(setting, n, chosen, function, self.examples, rows, device)
         return replace(self, solution=solution, earlier=None)
 
-    def is_solved_quickly(self) -> bool:
-        """Whether to solve while learning, rather than on first use."""
-        if len(self.examples) <= SOLVED_AT_ONCE:
-            return True
-        earlier = self.earlier
-        if earlier is None or earlier.inverse is None:
-            return False
-        new = len(self.examples) - float(earlier.weights.sum())
-        due = len(self.examples) >= 2 * earlier.chosen_for
-        return not due and new * len(earlier.hashes) ** 2 <= CHEAP_UPDATE
+    def solved_if_quick(self, device: str) -> KernelState:
+        """With a solution, unless that takes long; then it is found on first use."""
+        n = len(self.examples.targets)
+        quick = 0 < n <= SOLVED_AT_ONCE
+        if not quick and self.earlier is not None and self.earlier.inverse is not None:
+            new = n - float(self.earlier.weights.sum())
+            work = new * len(self.earlier.hashes) ** 2
+            quick = work <= CHEAP_UPDATE and not self._is_choice_due(self.earlier)
+        return self.solved(device) if quick else self
+
+    def _is_choice_due(self, earlier: Solution) -> bool:
+        return len(self.examples.targets) >= 2 * earlier.chosen_for
 
     def with_solution(self, solution: Solution, current: bool) -> KernelState:
         """With a solution that a file holds, of these examples or of earlier ones."""
@@ -249,6 +246,23 @@ class KernelState:
         assert self.solution is not None
         solution = replace(self.solution, inverse=None)
         return replace(self, solution=solution, earlier=None, audit=(), inference_only=True)
+
+
+def learn(
+    before: KernelState | None,
+    labels: LabelIndex,
+    declared: frozenset[Any],
+    X: Any,
+    y: Any,
+    ids: Any = None,
+    keys: Keys | None = None,
+) -> KernelState:
+    """The state before, or a first one, with examples X (n, m) of labels y (n,) in `labels`."""
+    examples = Examples.of(torch.from_numpy(X), class_indices(labels, y), ids)
+    if before is None:
+        return KernelState(labels, examples, declared, keys)
+    state = before._with_labels(labels, declared)
+    return state._with_examples(state.examples.union(examples))
 
 
 def class_indices(labels: LabelIndex, y: Any, name: str = "y") -> Tensor:
