@@ -18,6 +18,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "bottleneck-sgd": {**BOOKS, "rule": "sgd", "learning_rate": 20.0, "epochs": 20},
     "bottleneck-counts": {**BOOKS, "rule": "counts"},
     "bottleneck-least_squares": {**BOOKS, "rule": "least_squares"},
+    "kernel": {},
     "linear": {"learning_rate": 0.5, "epochs": 15, "batch_size": 32},
     "mlp": {
         "hidden": 16,
