@@ -82,10 +82,8 @@ def _of_probabilities(
 def predict(classifier: Any, X: Any, items: list[str] | None, top: int | None) -> Answers:
     """Ask a classifier about X (n, m); what several questions need is computed once."""
     names = [str(i) for i in range(len(X))] if items is None else items
-    for method in ("batch", "prepare"):
-        if hasattr(classifier, method):
-            X = getattr(classifier, method)(X)
-            break
+    if hasattr(classifier, "batch"):
+        X = classifier.batch(X)
     # Novelty first: it needs distances, which give the codes that the others need, too.
     novelty = classifier.novelty(X) if hasattr(classifier, "novelty") else None
     probabilities = classifier.predict_proba(X) if hasattr(classifier, "predict_proba") else None

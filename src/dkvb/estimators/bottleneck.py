@@ -240,7 +240,8 @@ class BottleneckClassifier(OpenClassifier, SavedWithKeys):
         if not len(class_index):
             raise record.damaged(f"{name}: expected at least one row")
         targets = index.in_order_of_appearance()[class_index]  # (n,)
-        labels = state.labels.after_call(None, targets)
+        labels = state.labels.copy()
+        labels.add(targets)  # which were checked before they were journaled
         self._check_unknown(labels)
         batch = state.rule.from_journal(record, len(class_index))
         self._state = _learned(state, labels, frozenset(), batch, targets)

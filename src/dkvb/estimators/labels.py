@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import column_or_1d
 
+from dkvb._support.label_text import check_texts
+
 Label: TypeAlias = int | float | str | bool
 
 _KIND_OF_TYPE: tuple[tuple[type | tuple[type, ...], str], ...] = (
@@ -21,7 +23,8 @@ _KIND_OF_TYPE: tuple[tuple[type | tuple[type, ...], str], ...] = (
 def label_array(labels: Any) -> NDArray[Any]:
     """Labels as an array that still shows the kind of each of them.
 
-    NumPy would turn the list `[1, "a"]` into two strings, and `[True, 2]` into two integers.
+    NumPy would turn the list `[1, "a"]` into two strings, and `[True, 2]` into two integers, and
+    would drop NULs at the end of a string.
 
     >>> label_array([1, "a"]).tolist()
     [1, 'a']
@@ -30,7 +33,10 @@ def label_array(labels: Any) -> NDArray[Any]:
         return np.asarray(labels)
     mixed = np.array(list(labels), dtype=object)
     kinds = {_kind_of(label) for label in mixed.flat}
-    return np.array(mixed.tolist()) if len(kinds) == 1 and None not in kinds else mixed
+    kept = len(kinds) == 1 and None not in kinds
+    if kinds == {"string"}:
+        kept = not any(label.endswith("\0") for label in mixed.flat)
+    return np.array(mixed.tolist()) if kept else mixed
 
 
 def check_labels(y: Any, n: int, estimator: Any) -> NDArray[Any]:
@@ -88,6 +94,7 @@ def _typed(objects: NDArray[Any], name: str) -> NDArray[Any]:
             f"{name}: expected labels of one kind; got a mixture of "
             f"{' and '.join(sorted(str(kind) for kind in kinds))} labels; convert them to one"
         )
+    check_texts(objects, name)
     array = np.array(objects.tolist())
     if array.dtype.kind == "O":
         raise ValueError(f"{name}: expected integers that fit in 64 bits; got larger ones")
@@ -152,6 +159,7 @@ class LabelIndex:
         n_known = len(later)
         for y in targets:
             later.add(y, name)
+        check_texts(later.plain()[len(self) :], name)
         if classes is not None and len(later) > n_known:
             raise ValueError(
                 "y: expected labels that classes declares in this call, or that were known before; "

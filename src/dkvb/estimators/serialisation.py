@@ -121,7 +121,14 @@ class Saved(BaseEstimator, ABC):
 
 def load(path: str | Path, device: str = "cpu") -> Any:
     """The estimator in a file, whichever it is."""
-    return estimator_from(files.read(path, "estimator").state, device)
+    state = files.read(path, "estimator").state
+    if state.part("folder").facts and (Path(path).parent / "journal").is_file():
+        raise FileError(
+            "foreign",
+            f"{path}: expected a whole model; got the snapshot of a model folder, which lacks what "
+            f"the journal beside it holds; use dkvb.load({str(Path(path).parent)!r})",
+        )
+    return estimator_from(state, device)
 
 
 def estimator_from(state: State, device: str = "cpu") -> Any:

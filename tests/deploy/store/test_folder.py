@@ -12,7 +12,7 @@ from dkvb import BottleneckClassifier
 from dkvb._support.files import FileError
 from dkvb.deploy.store import Entry, create, folder, open_folder, read_folder
 from dkvb.deploy.store.history import shortened
-from dkvb.estimators.registry import make_classifier
+from dkvb.estimators.registry import load_classifier, make_classifier
 
 from ...support.files.models import BOTTLENECKS, assert_same, bottleneck, rows
 from .shared import assert_same_state, learned
@@ -47,14 +47,18 @@ def test_snapshot_and_journal_are_the_model(path, name):
     assert again.pending == 0
 
 
-def test_a_model_can_be_read_while_it_is_open_and_as_a_plain_file(path):
+def test_a_model_can_be_read_while_it_is_open_and_its_snapshot_is_never_stale(path):
     X, y = rows()
     with create(path, learned("counts", (X, y)), encoder="eyes") as model:
         model.learn(X[:3], y[:3])
         assert read_folder(path).encoder == "eyes"
         assert_same(read_folder(path).classifier, model.classifier, X)
+        for reading in (BottleneckClassifier.load, load_classifier):
+            with pytest.raises(FileError, match="which lacks what the journal beside it holds"):
+                reading(path / "model.safetensors")
+        model.compact()
         plain = BottleneckClassifier.load(path / "model.safetensors")
-        assert_same(plain, learned("counts", (X, y)), X)
+        assert_same(plain, model.classifier, X)
 
 
 def test_the_journal_holds_no_inputs(path):

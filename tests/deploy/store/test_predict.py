@@ -5,6 +5,7 @@ import importlib.util
 import io
 import json
 import os
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -16,11 +17,12 @@ from typer.testing import CliRunner
 import dkvb as library
 from dkvb import BottleneckClassifier
 from dkvb._support.files import FileError
+from dkvb.bottleneck.heads import Projection
 from dkvb.cli import _answers, app
 from dkvb.deploy.store import create, open_folder
 from dkvb.kernels.nearest import cpu
 
-from ...support.files.models import keys, rows
+from ...support.files.models import bottleneck, keys, rows
 from .commands import dkvb, good
 from .shared import learned
 from .test_tutorial import small_encoder
@@ -152,18 +154,27 @@ def test_labels_that_the_model_does_not_know_are_reported_apart(place):
     assert "2 rows of classes that the model does not know (elk, fox) are not counted" in said
 
 
-def test_predict_searches_keys_once(place, monkeypatch):
+@pytest.mark.parametrize("threshold", [None, 0.9])
+def test_predict_searches_keys_once_and_projects_once(place, monkeypatch, threshold):
     """Labels, probabilities and novelty of one file."""
-    calls = []
-    real = cpu.search
+    X, y = rows()
+    clf = bottleneck("counts", novelty_threshold=threshold).fit(X, y)
+    create("model", clf, overwrite=True).close()
+    calls = Counter()
 
-    def counted(*arguments, **named):
-        calls.append(arguments)
-        return real(*arguments, **named)
+    def count(home, name):
+        real = getattr(home, name)
 
-    monkeypatch.setattr(cpu, "search", counted)
+        def counted(*arguments, **named):
+            calls[name] += 1
+            return real(*arguments, **named)
+
+        monkeypatch.setattr(home, name, counted)
+
+    count(cpu, "search")
+    count(Projection, "__call__")
     good("predict", "model", "--data", "rows.npz", "--json")
-    assert len(calls) == 1
+    assert calls == {"search": 1, "__call__": 1}
 
 
 # ------------------------------------------------------------------------------------------- items
