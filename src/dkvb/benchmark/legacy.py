@@ -12,6 +12,10 @@ from typing import Any
 EXPERIMENTS = {"field": "all-methods"}
 RECORD_KEYS = {"stages": "tasks", "cell": "run_id"}
 EVALUATION_KEYS = {"stage": "task"}
+METRICS = {
+    "rows_a_used_pair": "samples_per_used_pair",
+    "classes_a_used_pair": "classes_per_used_pair",
+}
 RUN_PARAMETERS = {
     "at_end": "final_only",
     "classes_per_stage": "classes_per_task",
@@ -45,7 +49,8 @@ def rename_record(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return the content of a record with the present names of its keys and parameters."""
     record = _rename_keys(content, RECORD_KEYS)
     record["curve"] = [_rename_keys(point, EVALUATION_KEYS) for point in record["curve"]]
-    return {**record, "config": rename_config(record["config"])}
+    metrics = _rename_keys(record["metrics"], METRICS)
+    return {**record, "metrics": metrics, "config": rename_config(record["config"])}
 
 
 def rename_config(config: Mapping[str, Any]) -> dict[str, Any]:

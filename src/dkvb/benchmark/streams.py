@@ -116,12 +116,12 @@ def blurry(y: npt.ArrayLike, classes_per_task: int = 2, percent: int = 10, seed:
     base = class_incremental(labels, classes_per_task, seed)
     rng = np.random.default_rng(seed)
     batches: list[list[Indices]] = [[] for _ in base]
-    for own, task in enumerate(base):
-        others = [other for other in range(len(base)) if other != own]
+    for number, task in enumerate(base):
+        others = [other for other in range(len(base)) if other != number]
         for label in task.classes:
             indices = rng.permutation(np.flatnonzero(labels == label))
             n_minor = round(len(indices) * percent / 100) if others else 0
-            batches[own].append(indices[n_minor:])
+            batches[number].append(indices[n_minor:])
             for other, part in zip(
                 rng.permutation(others),
                 np.array_split(indices[:n_minor], len(others) or 1),

@@ -3,12 +3,17 @@ import math
 import pytest
 import torch
 
-from dkvb.benchmark.analysis.theorem import cells, common_null_space, constant, rademacher
+from dkvb.benchmark.analysis.theorem import (
+    estimate_constant,
+    estimate_rademacher,
+    find_common_null_space,
+    number_cells,
+)
 
 
 def test_cells_tell_apart_codes_and_classes():
     codes = torch.tensor([[0, 1], [0, 1], [0, 2], [0, 1]], dtype=torch.int32)
-    found = cells(codes, torch.tensor([0, 1, 0, 0]))
+    found = number_cells(codes, torch.tensor([0, 1, 0, 0]))
     assert found[0] == found[3]
     assert len(set(found.tolist())) == 3
 
@@ -17,23 +22,23 @@ def test_the_constant_grows_with_codebooks_until_every_row_is_alone():
     generator = torch.Generator().manual_seed(0)
     codes = torch.randint(0, 4, (200, 8), generator=generator)
     columns = torch.randint(0, 2, (200,), generator=generator)
-    found = [constant(codes[:, :books], columns, 4, 2) for books in (1, 2, 4, 8)]
+    found = [estimate_constant(codes[:, :books], columns, 4, 2) for books in (1, 2, 4, 8)]
     assert [f.occupied for f in found] == sorted(f.occupied for f in found)
-    assert [f.constant for f in found] == sorted(f.constant for f in found)
+    assert [f.estimate_constant for f in found] == sorted(f.estimate_constant for f in found)
     assert found[-1].occupied <= 200
-    one_cell = constant(codes[:, :1] * 0, columns * 0, n_pairs=1, n_classes=1)
-    assert one_cell.constant == 1  # one cell with every row, and ln 1 counts as 1
+    one_cell = estimate_constant(codes[:, :1] * 0, columns * 0, n_pairs=1, n_classes=1)
+    assert one_cell.estimate_constant == 1  # one cell with every row, and ln 1 counts as 1
     assert one_cell.term == pytest.approx(math.sqrt(2 * math.log(2 * math.e / 0.05) / 200))
 
 
 def test_the_null_space_is_what_every_projection_ignores():
     matrices = torch.randn(3, 20, 4, generator=torch.Generator().manual_seed(1))  # (C, m, d)
-    null = common_null_space(matrices)
+    null = find_common_null_space(matrices)
     assert null.shape == (20, 8)
     torch.testing.assert_close(null.T @ null, torch.eye(8, dtype=torch.float64))
     heads = torch.einsum("mq,cmd->cqd", null, matrices.double())
     assert heads.abs().max() < 1e-6
-    assert common_null_space(matrices[:, :10]).shape == (10, 0)
+    assert find_common_null_space(matrices[:, :10]).shape == (10, 0)
 
 
 @pytest.mark.parametrize("hidden", [None, 16])
@@ -42,8 +47,8 @@ def test_a_free_class_follows_any_signs_and_a_held_one_does_not(hidden):
     y, mask = torch.zeros(8, 6, dtype=torch.int64), torch.ones(8, 6)
     mask[:, 4:] = 0  # only four rows are there
     shared = {"n_classes": 3, "hidden": hidden, "steps": 200}
-    free = rademacher(x, y, mask, radius=1e3, **shared)
-    held = rademacher(x, y, mask, radius=1e-6, **shared)
+    free = estimate_rademacher(x, y, mask, radius=1e3, **shared)
+    held = estimate_rademacher(x, y, mask, radius=1e-6, **shared)
     assert (free <= 4).all()
     # All rows with sign +1 wrong and the others right: half of four on average.
     assert free.mean() > 1.2

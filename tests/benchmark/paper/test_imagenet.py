@@ -1,4 +1,4 @@
-"""The ImageNet experiment on its stand-in, and the benchmarks of its shape, all very small."""
+"""The ImageNet experiment on synthetic embeddings, and benchmarks of its shape, all very small."""
 
 import json
 import sys
@@ -26,7 +26,7 @@ TINY = replace(
 
 
 def run(source, out, config=TINY):
-    with pytest.warns(UserWarning, match="a synthetic stand-in of 300 × 16"):
+    with pytest.warns(UserWarning, match="synthetic embeddings of 300 × 16"):
         jobs = imagenet.make_jobs(experiment.Setup(source, (1,), config))
     out.mkdir()
     with warnings.catch_warnings():

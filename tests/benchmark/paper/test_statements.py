@@ -1,4 +1,4 @@
-"""Statements of the paper, judged on records made up to agree or to disagree."""
+"""Statements of the paper, evaluated on records made to agree or to disagree."""
 
 import csv
 from importlib.resources import files
@@ -51,7 +51,7 @@ def noise(by_alpha):
 
 
 CASES = {
-    "iid and class-incremental end within a point": (
+    "i.i.d. and class-incremental accuracy agree within one point": (
         {"cifar10": both(0.815, 0.82)},
         {"cifar10": both(0.80, 0.82)},
     ),
@@ -63,7 +63,7 @@ CASES = {
         {"cifar10": [record("linear", 0.2), record("linear:bias=false", 0.21), record("mlp", 0.2)]},
         {"cifar10": [record("linear", 0.2), record("mlp", 0.5)]},
     ),
-    "the loss is the same iid and class-incremental": (
+    "i.i.d. and class-incremental loss agree": (
         {"loss": both(0, 0, loss=2.2) + both(0, 0, loss=2.0, classifier="linear")[:1]
          + [record("linear", order="iid", loss=0.5)]},
         {"loss": [record(loss=2.2), record(order="iid", loss=1.0), record("linear", loss=1.0),
@@ -77,7 +77,7 @@ CASES = {
         {"pairs": sweep("n_pairs", {1024: 0.80, 4096: 0.81})},
         {"pairs": sweep("n_pairs", {1024: 0.70, 4096: 0.81})},
     ),
-    "iid and class-incremental part at 256 pairs or fewer": (
+    "i.i.d. and class-incremental accuracy differ at 256 pairs or fewer": (
         {"pairs": sweep("n_pairs", {256: 0.70, 4096: 0.81})
          + sweep("n_pairs", {256: 0.75, 4096: 0.81}, order="iid")},
         {"pairs": sweep("n_pairs", {256: 0.75, 4096: 0.81})
@@ -97,7 +97,7 @@ CASES = {
         {"label-smoothing": sweep("label_smoothing", {0.0: 0.81, 0.1: 0.812})},
         {"label-smoothing": sweep("label_smoothing", {0.0: 0.81, 0.1: 0.83})},
     ),
-    "any number of classes per task ends the same": (
+    "the number of classes per task does not matter": (
         {"granularity": [record(tasks=2, final=0.81), record(tasks=10, final=0.812)]},
         {"granularity": [record(tasks=2, final=0.81), record(tasks=10, final=0.7)]},
     ),
@@ -105,7 +105,7 @@ CASES = {
         {"fly": sweep("epochs", {1: 0.7, 2000: 0.2})},
         {"fly": sweep("epochs", {1: 0.7, 2000: 0.7})},
     ),
-    "weight decay does not keep probes from forgetting": (
+    "weight decay does not prevent forgetting": (
         {"weight-decay": [record("linear:weight_decay=0.01", 0.2),
                           record("mlp:weight_decay=0.01", 0.2)]},
         {"weight-decay": [record("linear:weight_decay=0.01", 0.6)]},
@@ -123,7 +123,7 @@ CASES = {
                    record("ema-reference", metrics={"never_used": 0.27})]},
         {"codes": [record("ema", metrics={"never_used": 0.1})]},
     ),
-    "values learned iid and class-incrementally differ by about 2 %": (
+    "values learned i.i.d. and class-incrementally differ by about 2 %": (
         {"values": [record(metrics={"relative_difference": 0.02})]},
         {"values": [record(metrics={"relative_difference": 0.2})]},
     ),

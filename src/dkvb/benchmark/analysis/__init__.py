@@ -1,1 +1,1 @@
-"""Measurements on keys, codes, values and classifiers: pure functions, nothing here learns."""
+"""Measurements of keys, codes, values and classifiers, as pure functions."""

@@ -1,4 +1,4 @@
-"""Perturbed embeddings, and what becomes of their codes."""
+"""Perturbed embeddings and their codes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def add_noise(X: Tensor, alpha: float, *, unit: float = 1.0, seed: int = 0) -> Tensor:
-    """Embeddings (n, m) + α · unit · Gaussian noise; the same noise for every α of one seed.
+    """Return embeddings (n, m) + α · unit · Gaussian noise, with equal noise for every α of a seed.
 
     >>> X = torch.zeros(2, 3)
     >>> bool((add_noise(X, 0.2, seed=1) == 2 * add_noise(X, 0.1, seed=1)).all())
@@ -19,6 +19,6 @@ def add_noise(X: Tensor, alpha: float, *, unit: float = 1.0, seed: int = 0) -> T
 
 
 def changed_codes(codes: Tensor, others: Tensor) -> Tensor:
-    """Where codes (n, C) differ: (n, C) bool."""
-    # torch compares uint16 on no device, but integers of any other kind.
+    """Return where codes (n, C) differ, as booleans (n, C)."""
+    # torch cannot compare uint16.
     return codes.to(torch.int32) != others.to(torch.int32)

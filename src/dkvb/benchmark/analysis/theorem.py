@@ -1,7 +1,7 @@
 """The terms of the paper's Theorem 1, estimated from data.
 
-The loss is the share of wrong answers, so that M = 1. A cell is what the theorem calls a key: the
-rows whose codes are the same in every codebook considered.
+The loss is the error rate, so that M = 1. A cell is what the theorem calls a key: the samples with
+equal codes in all codebooks considered.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from torch import Tensor
 CONFIDENCE = 0.05  # δ
 
 
-def cells(codes: Tensor, columns: Tensor) -> Tensor:
-    """The number of each row's cell and class together (n,), of codes (n, C) and labels (n,).
+def number_cells(codes: Tensor, columns: Tensor) -> Tensor:
+    """Return an index (n,) per distinct cell and class, from codes (n, C) and class indices (n,).
 
-    >>> cells(torch.tensor([[0, 1], [0, 1], [0, 2]]), torch.tensor([0, 1, 0]))
+    >>> number_cells(torch.tensor([[0, 1], [0, 1], [0, 2]]), torch.tensor([0, 1, 0]))
     tensor([0, 1, 2])
     """
     table = torch.cat([codes.to(torch.int32), columns[:, None].to(torch.int32)], dim=1)
@@ -28,25 +28,25 @@ def cells(codes: Tensor, columns: Tensor) -> Tensor:
 
 
 class Constant(NamedTuple):
-    """How the theorem's constant depends on the codebooks, with a bound's term at δ = 0.05."""
+    """The theorem's constant for some codebooks, and its term in the bound at δ = 0.05."""
 
-    occupied: int  # cells with rows, counted for each class
-    constant: float  # M · Σ√p · √max(1, ln(|Y|·|K|)), with shares p of the rows
+    occupied: int  # cells with samples, counted per class
+    estimate_constant: float  # M · Σ√p · √max(1, ln(|Y|·|K|)), with shares p of the samples
     term: float  # constant · √(2 ln(2e/δ) / n)
 
 
-def constant(codes: Tensor, columns: Tensor, n_pairs: int, n_classes: int) -> Constant:
-    """The constant c of the theorem for these codebooks, as its proof bounds it (equation 3)."""
+def estimate_constant(codes: Tensor, columns: Tensor, n_pairs: int, n_classes: int) -> Constant:
+    """Return the constant c of the theorem for these codebooks, as bounded in its proof (eq. 3)."""
     n, C = codes.shape
-    share = torch.bincount(cells(codes, columns)).double() / n
+    share = torch.bincount(number_cells(codes, columns)).double() / n
     log_count = math.log(n_classes) + C * math.log(n_pairs)
     value = float(share.sqrt().sum()) * math.sqrt(max(1.0, log_count))
     term = value * math.sqrt(2 * math.log(2 * math.e / CONFIDENCE) / n)
     return Constant(len(share), value, term)
 
 
-def common_null_space(matrices: Tensor) -> Tensor:
-    """An orthonormal basis (m, q) of what all projections (C, m, d) send to zero; q may be 0."""
+def find_common_null_space(matrices: Tensor) -> Tensor:
+    """Return an orthonormal basis (m, q) of the common null space of projections (C, m, d)."""
     wide = matrices.double().permute(1, 0, 2).flatten(1)  # (m, C·d)
     basis, sizes, _ = torch.linalg.svd(wide, full_matrices=True)
     rank = int((sizes > sizes[0] * wide.shape[0] * torch.finfo(torch.float64).eps).sum())
@@ -54,7 +54,7 @@ def common_null_space(matrices: Tensor) -> Tensor:
     return null
 
 
-def rademacher(
+def estimate_rademacher(
     x: Tensor,
     y: Tensor,
     mask: Tensor,
@@ -65,12 +65,12 @@ def rademacher(
     steps: int = 100,
     seed: int = 0,
 ) -> Tensor:
-    """E over signs ξ of sup over f of Σ_i ξ_i · loss_i, a problem each: (J,), one draw of signs.
+    """Estimate sup over f of Σ_i ξ_i · loss_i for one draw of signs ξ, per problem: (J,).
 
-    Problems lie side by side: rows x (J, r, m), labels y (J, r), mask (J, r) which rows there are.
-    The class is that of linear probes, or of MLPs with `hidden` units, whose weights have norm at
-    most `radius` a layer. The supremum is sought by gradient ascent on a smooth loss, and so is
-    estimated from below; never below zero, which a constant answer reaches in expectation.
+    Problems are batched: samples x (J, r, m), class indices y (J, r), and a mask (J, r) of the
+    samples that exist. The functions are linear probes, or MLPs with `hidden` units, whose weights
+    have norm at most `radius` per layer. Gradient ascent on a smooth loss estimates the supremum
+    from below.
     """
     J, _, m = x.shape
     generator = torch.Generator().manual_seed(seed)

@@ -1,4 +1,4 @@
-"""Who uses which pair: counts over codes."""
+"""How often pairs are selected, and by how many classes."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from torch import Tensor
 from dkvb.bottleneck.values import count_usage, flat_codes
 
 
-def selections(codes: Tensor, n_pairs: int) -> Tensor:
-    """How often codes (n, C) select each pair: (C, K) int64.
+def count_selections(codes: Tensor, n_pairs: int) -> Tensor:
+    """Return how often codes (n, C) select each pair: (C, K) int64.
 
-    >>> selections(torch.tensor([[0, 2], [0, 1]]), n_pairs=3)
+    >>> count_selections(torch.tensor([[0, 2], [0, 1]]), n_pairs=3)
     tensor([[2, 0, 0],
             [0, 1, 1]])
     """
@@ -20,11 +20,11 @@ def selections(codes: Tensor, n_pairs: int) -> Tensor:
     return usage
 
 
-def classes_sharing(codes: Tensor, columns: Tensor, n_pairs: int, n_classes: int) -> Tensor:
-    """How many classes select each pair: (C, K) int64, of codes (n, C) with labels columns (n,).
+def count_sharing_classes(codes: Tensor, columns: Tensor, n_pairs: int, n_classes: int) -> Tensor:
+    """Return how many classes select each pair, (C, K) int64, from codes (n, C) and classes (n,).
 
     >>> codes, columns = torch.tensor([[0], [0], [2]]), torch.tensor([0, 1, 1])
-    >>> classes_sharing(codes, columns, n_pairs=3, n_classes=2)
+    >>> count_sharing_classes(codes, columns, n_pairs=3, n_classes=2)
     tensor([[2, 0, 1]])
     """
     C = codes.shape[1]
@@ -33,10 +33,10 @@ def classes_sharing(codes: Tensor, columns: Tensor, n_pairs: int, n_classes: int
     return seen.view(C, n_pairs, n_classes).sum(dim=2)
 
 
-def histogram(counts: Tensor, edges: list[int]) -> list[int]:
-    """How many of the counts lie in [edges[i], edges[i+1]), the last bin being open.
+def count_in_bins(counts: Tensor, edges: list[int]) -> list[int]:
+    """Return how many of the counts lie in [edges[i], edges[i+1]); the last bin is open.
 
-    >>> histogram(torch.tensor([0, 0, 3, 9]), [0, 1, 5])
+    >>> count_in_bins(torch.tensor([0, 0, 3, 9]), [0, 1, 5])
     [2, 1, 1]
     """
     bins = torch.bucketize(counts.flatten(), torch.tensor(edges, device=counts.device), right=True)

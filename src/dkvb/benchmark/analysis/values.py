@@ -1,4 +1,4 @@
-"""How alike two sets of values are."""
+"""Difference between two sets of values."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from torch import Tensor
 
 
 def relative_difference(values: Tensor, others: Tensor) -> float:
-    """Σ|values − others| / Σ|values|, the measure of the paper's Table 1.
+    """Return Σ|values − others| / Σ|values|, the measure of the paper's Table 1.
 
     >>> import torch
     >>> relative_difference(torch.tensor([1.0, 3.0]), torch.tensor([1.0, 2.0]))
@@ -14,5 +14,5 @@ def relative_difference(values: Tensor, others: Tensor) -> float:
     """
     total = float(values.double().abs().sum())
     if total == 0:
-        raise ValueError("values: expected some that are not zero; got zeros only")
+        raise ValueError("values: expected at least one that is not zero; got zeros only")
     return float((values.double() - others.double()).abs().sum()) / total

@@ -1,4 +1,4 @@
-"""Trained classifiers for the experiments that look inside them."""
+"""Trained classifiers for experiments that inspect them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dkvb.estimators.registry import make_classifier
 
 @dataclass(frozen=True)
 class Learned:
-    """A classifier that has learned a stream, and the rows as it takes them."""
+    """A classifier trained on a stream, with its prepared training and test data."""
 
     classifier: Any
     train: Any
@@ -27,7 +27,7 @@ class Learned:
 
 
 def learn(setup: Setup, data: DeviceData, spec: ClassifierSpec, order: str, seed: int) -> Learned:
-    """Learn the train rows in this order, as `evaluate` does, and keep the classifier."""
+    """Train a classifier on a stream, as `evaluate` does, and return it."""
     classifier = make_classifier(
         spec.name, spec.settings, seed=seed, device=setup.device, epochs=setup.config.epochs
     )
@@ -43,7 +43,7 @@ def learn(setup: Setup, data: DeviceData, spec: ClassifierSpec, order: str, seed
 
 
 def fit_shared_keys(setup: Setup, data: DeviceData, seed: int, **changes: Any) -> Keys:
-    """The keys of the bottleneck of this configuration, fitted once a seed."""
+    """Return the keys of this configuration's bottleneck, fitted once per seed."""
     spec = _models.bottleneck(setup.config, **changes)
     made = make_classifier(spec.name, spec.settings, seed=seed, device=setup.device)
     keys: Keys = set_shared_keys(made, data, seed).keys
@@ -51,5 +51,5 @@ def fit_shared_keys(setup: Setup, data: DeviceData, seed: int, **changes: Any) -
 
 
 def accuracy(classifier: Any, X: Any, y: Any) -> float:
-    """Share of right answers: the mean over classes too, where all have as many rows."""
+    """Return the accuracy, which is the mean over classes too if they have equal sizes."""
     return float((classifier.predict(X) == y).mean())

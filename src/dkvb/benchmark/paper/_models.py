@@ -1,4 +1,4 @@
-"""The paper's models and schedule as settings of our classifiers."""
+"""The paper's models and schedule as parameters of our classifiers."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class Schedule:
     n_pairs: int = 4096
     key_dim: int = 14
     key_epochs: int = 10
-    epochs: int = 2000  # of each task, and of all classes in one iid task
+    epochs: int = 2000  # per task; an i.i.d. stream is one task
     learning_rate: float = 0.3
     label_smoothing: float = 0.1
     baseline_rate: float = 0.001  # of linear probe and MLP
-    evaluate_every: int | None = None  # epochs; the end of each task only, unless set
+    evaluate_every: int | None = None  # epochs; default: after each task only
 
 
 # A task has 160 steps instead of the paper's 80,000. The learning rate of the baselines is larger:
@@ -38,8 +38,10 @@ SMALL: dict[str, Any] = {
 def bottleneck(
     config: Schedule, text: str = "bottleneck", rule: str = "sgd", **changes: Any
 ) -> ClassifierSpec:
-    """The bottleneck with the paper's rule; every setting is written down, so that equal runs of
-    different experiments are known to be equal."""
+    """Return the bottleneck, with the paper's rule by default.
+
+    All settings are explicit, so that equal runs of different experiments have equal ids.
+    """
     settings: dict[str, Any] = {
         "rule": rule,
         "n_codebooks": config.n_codebooks,
@@ -55,7 +57,7 @@ def bottleneck(
 
 
 def with_both_keys(config: Schedule) -> list[ClassifierSpec]:
-    """The bottleneck with our way of expiring keys, and with that of the paper's own code."""
+    """Return the bottleneck with our expiry of keys, and with that of the paper's code."""
     reference = "ema-reference"
     return [
         bottleneck(config),
@@ -64,12 +66,12 @@ def with_both_keys(config: Schedule) -> list[ClassifierSpec]:
 
 
 def linear(config: Schedule, text: str = "linear", **changes: Any) -> ClassifierSpec:
-    """The linear probe; `bias=False` and `weight_decay=…` as in the paper's variants."""
+    """Return the linear probe; the paper's variants set `bias=False` or `weight_decay`."""
     return ClassifierSpec(text, "linear", _baseline(config) | changes)
 
 
 def mlp(config: Schedule, text: str = "mlp", **changes: Any) -> ClassifierSpec:
-    """The MLP with one hidden layer of 128 units."""
+    """Return the MLP with one hidden layer of 128 units."""
     return ClassifierSpec(text, "mlp", _baseline(config) | {"hidden": 128} | changes)
 
 

@@ -1,4 +1,4 @@
-"""Bottlenecks as networks: what the experiments with autograd share."""
+"""Bottlenecks trained with autograd, for the experiments on decoders and gradients."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ def descend(
     label_smoothing: float = 0.1,
     penalty: Callable[[], Tensor] | None = None,
 ) -> None:
-    """Train on rows (n, m), or on codes (n, C) of integers, task by task."""
+    """Train on embeddings (n, m), or on codes (n, C) of integers, task by task."""
     forward = model if rows.is_floating_point() else model.forward_codes
     labels = torch.from_numpy(y).to(rows.device)
     stream = streams.iid(y, seed) if order == "iid" else streams.class_incremental(y, 2, seed)
     model.train()
     done = 0
     for task in stream:
-        own = torch.from_numpy(task.indices).to(rows.device)
+        group = torch.from_numpy(task.indices).to(rows.device)
         for _ in range(epochs):
-            for batch in own[epoch_order(len(own), seed, done, own.device)].split(batch_size):
+            for batch in group[epoch_order(len(group), seed, done, group.device)].split(batch_size):
                 loss = cross_entropy(
                     forward(rows[batch]), labels[batch], label_smoothing=label_smoothing
                 )
@@ -54,23 +54,23 @@ def descend(
 
 @torch.no_grad()
 def accuracy(model: KeyValueBottleneck, X: Any, y: Any) -> float:
-    """Share of right answers, searching the keys that training selected, as the paper does."""
+    """Return the accuracy when only keys that training used are searched, as in the paper."""
     codes = model.frozen_keys().codes(X, active=model.usage > 0).long()
     predicted = model.eval().forward_codes(codes).argmax(dim=1)
     return float(np.mean(predicted.cpu().numpy() == y))
 
 
 def make_table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
-    """A row a variant: final accuracy class-incremental and iid."""
+    """Return one row per variant: final accuracy, class-incremental and i.i.d."""
     return {
         name: {
             order: metric(same, "final_accuracy", 100)
-            for order, same in group_by(own, get_order).items()
+            for order, same in group_by(group, get_order).items()
         }
-        for name, own in group_by(records, lambda r: r.classifier).items()
+        for name, group in group_by(records, lambda r: r.classifier).items()
     }
 
 
 def plot(records: Sequence[RunRecord], path: Path, title: str) -> Path:
-    """The same as bars."""
+    """Plot the table as bars."""
     return plot_bars(make_table(records), path, title, "final accuracy (%)")

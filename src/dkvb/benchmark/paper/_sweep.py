@@ -1,4 +1,4 @@
-"""What the sweeps over one setting of the bottleneck share: table and picture."""
+"""Table and figure of sweeps over one parameter of the bottleneck."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from dkvb.benchmark.records import RunRecord
 def make_table(
     records: Sequence[RunRecord], value_of: Callable[[RunRecord], Any]
 ) -> dict[str, dict[str, Any]]:
-    """A row a value: final accuracy class-incremental and iid, in percent."""
+    """Return one row per value: final accuracy in percent, class-incremental and i.i.d."""
     return {
-        str(value): {order: final(same) for order, same in group_by(own, get_order).items()}
-        for value, own in sorted(group_by(records, value_of).items())
+        str(value): {order: final(same) for order, same in group_by(group, get_order).items()}
+        for value, group in sorted(group_by(records, value_of).items())
     }
 
 
@@ -30,12 +30,12 @@ def plot(
     label: str,
     log: bool = False,
 ) -> Path:
-    """Final accuracy over the values, a line an order with a band over seeds."""
+    """Plot final accuracy over the values, one line per order."""
     series = []
     for order in group_by(records, get_order):
         by = {
-            value: final_accuracies(own)
-            for value, own in sorted(group_by(only(records, order=order), value_of).items())
+            value: final_accuracies(group)
+            for value, group in sorted(group_by(only(records, order=order), value_of).items())
         }
         series.append(Series.from_values(order, by, dashed=order == "iid"))
     return plot_series(series, path, title, label, "final accuracy (%)", log=log)

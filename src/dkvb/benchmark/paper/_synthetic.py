@@ -1,7 +1,7 @@
-"""Embeddings that were made up: class-conditional Gaussian mixtures of any shape.
+"""Synthetic embeddings: class-conditional Gaussian mixtures of any shape.
 
-They stand in for embeddings that are not at hand, to show time and memory at full size. Their
-accuracies say nothing of real data, and whatever is made of them says *synthetic*.
+They replace embeddings that are not available, to measure time and memory at full size. Their
+accuracies are not comparable with real data. Everything made from them is marked *synthetic*.
 """
 
 from __future__ import annotations
@@ -23,24 +23,26 @@ CHUNK = 1 << 14  # rows made at a time
 
 @dataclass(frozen=True)
 class Mixture:
-    """Some modes a class in a space of few dimensions, seen through one random map: as of one
-    encoder, which all mixtures of the same width share."""
+    """Some modes per class in few dimensions, mapped to embeddings by one random matrix.
+
+    All mixtures of the same width share the matrix, as if made by one encoder.
+    """
 
     n_classes: int
     width: int
     n_rows: int
-    seed: int  # of the classes
-    sample: int = 0  # of the rows
+    seed: int  # random seed of the classes
+    sample: int = 0  # random seed of the samples
     modes: int = 2
     inner: int = 48  # dimensions that tell classes apart
-    separation: float = 0.75  # of modes, in units of the spread around them
+    separation: float = 0.75  # of modes, in units of their standard deviation
 
     def labels(self) -> Array:
-        """(n,) int64, sorted, as files of images in folders are."""
+        """Return class indices (n,) int64, sorted, as in folders of images."""
         return np.arange(self.n_rows) * self.n_classes // self.n_rows
 
     def rows(self, first: int, last: int) -> Array:
-        """Rows first … last − 1 of a chunk that begins at a multiple of CHUNK: (n, m) float16."""
+        """Return rows first … last − 1, float16; `first` is a multiple of CHUNK."""
         space = np.random.default_rng(0)
         mixing = space.standard_normal((self.inner, self.width), dtype=np.float32)
         classes = np.random.default_rng([self.seed, 1])
@@ -56,13 +58,13 @@ class Mixture:
         return rows
 
     def array(self) -> Array:
-        """All rows (n, m), in memory."""
+        """Return all rows (n, m), in memory."""
         return np.concatenate(
             [self.rows(a, min(a + CHUNK, self.n_rows)) for a in range(0, self.n_rows, CHUNK)]
         )
 
     def file(self, folder: Path, name: str) -> Array:
-        """All rows (n, m) in a memory map, written now unless they are there already."""
+        """Return all rows (n, m) in a memory map, which is written unless it exists."""
         path, note = folder / f"{name}.npy", folder / f"{name}.json"
         wanted = json.dumps({"synthetic": True, **asdict(self)})
         if process_group.rank() == 0 and (not note.exists() or note.read_text() != wanted):
@@ -75,5 +77,5 @@ class Mixture:
             file.flush()
             note.write_text(wanted)  # last: a file without it is not finished
         process_group.all_reduce_int(0)  # all wait until it is there
-        # Copy on write: torch knows no read-only tensors, and nothing may change the file.
+        # Copy on write: torch has no read-only tensors, and the file must not change.
         return np.lib.format.open_memmap(path, mode="c")

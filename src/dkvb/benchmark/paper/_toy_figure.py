@@ -1,9 +1,9 @@
-"""The toy's figure, drawn from records alone.
+"""The figure of the toy experiment, drawn from records.
 
-Of the first seed, `record.extra["drawing"]` holds `regions`, after each task the class of each
-cell, + 8 where nothing was learned, and `pruned_regions` (see `pack`); the `points` of each task
-[[x, y, class], …]; and `keys` and `pruned_keys` [[x, y], …], none where keys live in projected
-spaces.
+The records of the first seed have `extra["drawing"]` with `regions`, the predicted class of each
+grid cell after each task, + 8 where no pair was trained, and `pruned_regions` (see `pack`);
+`points` of each task [[x, y, class], …]; and `keys` and `pruned_keys` [[x, y], …], empty where
+keys are in projected spaces.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Array = npt.NDArray[Any]
 
 
 def pack(regions: npt.ArrayLike) -> str:
-    """A square of classes (g, g) as a short string.
+    """Return a square of classes (g, g) as a short string.
 
     >>> unpack(pack([[0, 1], [2, 7]]))
     array([[0, 1],
@@ -33,7 +33,7 @@ def pack(regions: npt.ArrayLike) -> str:
 
 
 def unpack(text: str) -> npt.NDArray[np.uint8]:
-    """The square of classes (g, g) back from its string."""
+    """Return the square of classes (g, g) of a string."""
     flat = np.frombuffer(zlib.decompress(b64decode(text)), dtype=np.uint8)
     side = int(len(flat) ** 0.5)
     return flat.reshape(side, side)
@@ -45,24 +45,23 @@ _ROWS = {
     "bottleneck-1x400": "(c)  bottleneck\n1 codebook\n× 400 pairs",
     "bottleneck-20x20": "(d)  bottleneck\n20 codebooks\n× 20 pairs",
 }
-# Of each class: its points, and its regions; fainter where nothing was learned.
+# Per class: its points, and its regions; fainter where no pair was trained.
 _STRONG = ("#2f6db3", "#e07b10", "#35903b", "#cf3b3b", "#7c50b4", "#b79a00", "#12918a", "#c3478f")
 _LIGHT = ("#bcd5f0", "#fcd9b0", "#c3e6c3", "#f7c4c4", "#dbcbee", "#fbeea6", "#bfe8e4", "#f4c9e2")
 _FAINT = 0.35  # of the colour, the rest is white
 _INK = "#333333"
 
-# Inches. A panel of 100 cells a side and 200 dots is sharp.
+# Inches. A panel of 100 × 100 cells and 200 dots is sharp.
 _DPI = 125
 _PANEL, _GAP = 200 / _DPI, 0.07
 _LEFT, _TOP, _EDGE = 1.26, 0.3, 0.04
 
 
 def plot(records: Iterable[RunRecord], path: str | Path) -> Path:
-    """Draw the figure: a row a model; a column after each task, and one after pruning.
+    """Draw one row per model, with one column after each task and one after pruning.
 
-    A panel's colours are the classes that the model predicts there, its number the share of right
-    answers on test points of all tasks so far. Dots are training points: large in the task
-    being learned, small in those before it, which the model sees no more.
+    Colours are predicted classes. The number is the accuracy on test points of all tasks so far.
+    Dots are training points: large in the present task, small in earlier ones.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -96,7 +95,7 @@ def plot(records: Iterable[RunRecord], path: str | Path) -> Path:
             _panel(axes, record, n_tasks - 1, pruned=True)
             axes.set_title(pruned_title, fontsize=10, color=_INK, pad=5)
             pruned_title = ""
-        elif row == 0:  # nothing to prune: room to explain
+        elif row == 0:  # nothing to prune: space for the legend
             _legend(panel_at(row, n_tasks))
     canvas.draw()
     _save(np.asarray(canvas.buffer_rgba()), Path(path))
@@ -136,7 +135,7 @@ def _legend(axes: Any) -> None:
     palette = _palette()
     notes = (
         ("s", 8.0, palette[0], "predicted class"),
-        ("s", 8.0, palette[len(_LIGHT)], "a guess: no pair\nlearned here"),
+        ("s", 8.0, palette[len(_LIGHT)], "no pair was\ntrained here"),
         ("o", 3.6, _STRONG[0], "training point"),
         ("o", 1.8, _STRONG[0], "of an earlier task"),
         (".", 3.0, "black", "key, in (c)"),
@@ -147,7 +146,7 @@ def _legend(axes: Any) -> None:
         axes.text(0.27, y + 0.045, text, va="top", fontsize=8, color=_INK, linespacing=1.1)
         y -= 0.15 if "\n" not in text else 0.24
     _number(axes, 0.14, y - 0.05, "92 %", ha="center")
-    axes.text(0.27, y + 0.045, "right, of all\ntasks so far", va="top", fontsize=8, color=_INK)
+    axes.text(0.27, y + 0.045, "accuracy on all\ntasks so far", va="top", fontsize=8, color=_INK)
     axes.set(xlim=(0, 1), ylim=(0, 1))
     axes.set_axis_off()
 
@@ -158,13 +157,13 @@ def _number(axes: Any, x: float, y: float, text: str, **place: Any) -> None:
 
 
 def _palette() -> Array:
-    """The colours of regions (16, 3): of each class where it was learned, then where not."""
+    """Return the colours of regions (16, 3): per class, then per class without trained pairs."""
     light = np.array([[int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)] for colour in _LIGHT])
     return np.concatenate([light, 1 - _FAINT * (1 - light)])
 
 
 def _save(pixels: Array, path: Path) -> None:
-    """Save with a palette: a third of the size, for a picture of few colours."""
+    """Save with a palette, which takes a third of the size."""
     from PIL import Image
 
     image = Image.fromarray(pixels).convert("RGB")

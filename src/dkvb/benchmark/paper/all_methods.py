@@ -2,10 +2,10 @@
 
     dkvb reproduce all-methods --data DIR --seeds 1,2,3 --out OUT
 
-CIFAR-10 in tasks of two classes, CIFAR-100 in tasks of ten, keys from the other data set. Final
-and average incremental accuracy, forgetting, seconds of learning, and the size of what is kept.
-`ewc` is told where tasks end; `neighbours` keeps all data. Those trained by gradients repeat each
-task for `epochs`, or `baseline_epochs` with a rate so much larger.
+CIFAR-10 in tasks of two classes, CIFAR-100 in tasks of ten, keys from the other data set. The table
+has final and average incremental accuracy, forgetting, training time, and the size of the model.
+`ewc` is told where tasks end; `neighbours` stores all data. Gradient-trained baselines train for
+`baseline_epochs` per task, with a proportionally larger learning rate.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TITLE = "Every classifier on the same embeddings"
 
 @dataclass(frozen=True)
 class Config(_models.Schedule):
-    """Classes per task of each data set, and how long those trained by gradients train."""
+    """Data sets, and the schedule of gradient-trained classifiers."""
 
     tasks: tuple[tuple[str, str, int], ...] = (
         ("cifar10", "cifar100", 2),  # data, keys, classes per task
@@ -53,8 +53,8 @@ QUICK = Config(
 
 
 def specs(config: Config) -> list[ClassifierSpec]:
-    """All classifiers, the bottleneck with each of its rules first."""
-    # Of rate × steps, a probe gets what the paper's 2,000 epochs give it.
+    """Return all classifiers, the bottleneck with each of its rules first."""
+    # Learning rate × steps is that of the paper's 2,000 epochs.
     rate = config.baseline_rate * 2000 / config.baseline_epochs
     trained = {"epochs": config.baseline_epochs}
     descent = trained | {"learning_rate": rate}
@@ -70,7 +70,7 @@ def specs(config: Config) -> list[ClassifierSpec]:
         ),
         ClassifierSpec("ranpac", "ranpac", {"n_features": config.ranpac_features}),
         *(ClassifierSpec(name, name, {}) for name in ("slda", "prototypes", "neighbours")),
-        ClassifierSpec("fly", "fly", {"epochs": 1}),  # with more it collapses, see `fly`
+        ClassifierSpec("fly", "fly", {"epochs": 1}),  # more epochs collapse, see `fly`
         ClassifierSpec("linear", "linear", descent),
         ClassifierSpec("mlp", "mlp", descent),
         ClassifierSpec("ewc", "ewc", descent),
@@ -79,7 +79,7 @@ def specs(config: Config) -> list[ClassifierSpec]:
 
 
 def make_jobs(setup: Setup) -> list[Job]:
-    """Every classifier on every data set."""
+    """Return every classifier on every data set."""
     return [
         job
         for target, keys, size in setup.config.tasks
@@ -97,21 +97,21 @@ def _data(record: RunRecord) -> str:
 
 
 def make_table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
-    """A row a classifier and data set."""
+    """Return one row per classifier and data set."""
     return {
         f"{name}, {data}": {
-            "final accuracy": final(own),
-            "average incremental": metric(own, "average_incremental_accuracy", 100),
-            "forgetting": metric(own, "forgetting", 100),
-            "learning (s)": mean_and_std([r.times["learn"] for r in own]),
-            "memory (MB)": metric(own, "memory_bytes", 1e-6),
+            "final accuracy": final(group),
+            "average incremental": metric(group, "average_incremental_accuracy", 100),
+            "forgetting": metric(group, "forgetting", 100),
+            "training (s)": mean_and_std([r.times["learn"] for r in group]),
+            "memory (MB)": metric(group, "memory_bytes", 1e-6),
         }
-        for (data, name), own in group_by(records, lambda r: (_data(r), r.classifier)).items()
+        for (data, name), group in group_by(records, lambda r: (_data(r), r.classifier)).items()
     }
 
 
 def plot(records: Sequence[RunRecord], path: Path, title: str) -> Path:
-    """Final accuracy of each classifier, a bar a data set; the most accurate first."""
+    """Plot final accuracies, one bar per data set, the most accurate classifier first."""
     by_name = group_by(records, lambda r: r.classifier)
     names = sorted(by_name, key=lambda name: -(mean_final_accuracy(by_name[name]) or 0))
     bars = {

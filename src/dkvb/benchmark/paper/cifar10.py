@@ -2,8 +2,8 @@
 
     dkvb reproduce cifar10 --data DIR --encoder resnet50 --seeds 1,2,3,4,5 --out OUT
 
-The paper's final accuracies, class-incremental and iid alike: ResNet50 81.5, CLIP 91.3, SwAV 66.3,
-DINO 62.5, ConvMixer 77.3; SDMLP on ConvMixer 71. Linear probe and MLP forget.
+The paper reports the same final accuracies for class-incremental and i.i.d. data: ResNet50 81.5,
+CLIP 91.3, SwAV 66.3, DINO 62.5, ConvMixer 77.3; SDMLP on ConvMixer 71. Linear probe and MLP forget.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TITLE = "CIFAR-10, two classes at a time (Figure 3)"
 
 @dataclass(frozen=True)
 class Config(_models.Schedule):
-    """The base model, and how its baseline SDMLP is run."""
+    """The base model, and the settings of the baseline SDMLP."""
 
     evaluate_every: int | None = 200
     sdmlp_neurons: tuple[int, ...] = (1000,)
@@ -39,7 +39,7 @@ QUICK = Config(**_models.SMALL, evaluate_every=10, sdmlp_neurons=(500,), sdmlp_e
 
 
 def make_jobs(setup: Setup) -> list[Job]:
-    """The bottleneck and the linear probe both ways, the others class-incremental."""
+    """Return the bottleneck and the linear probe in both orders, the others class-incremental."""
     config, data = setup.config, setup.load_data()
     both = [*_models.with_both_keys(config), _models.linear(config)]
     others = [
@@ -56,25 +56,25 @@ def _sdmlp(config: Config, neurons: int) -> ClassifierSpec:
 
 
 def make_table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
-    """Final accuracy and forgetting of each model, the paper's beside ours."""
+    """Return final accuracy and forgetting of each model, with the paper's numbers."""
     return stream_table("cifar10", records)
 
 
 def stream_table(experiment: str, records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
-    """A row a classifier and order."""
+    """Return one row per classifier and order."""
     encoder, rows = get_encoder(records), {}
-    for (name, order), own in group_by(records, lambda r: (r.classifier, get_order(r))).items():
-        ours = final(own)
+    for (name, order), group in group_by(records, lambda r: (r.classifier, get_order(r))).items():
+        ours = final(group)
         row = name.split(":")[0] if order == "class-incremental" else f"{name} (iid)"
         rows[f"{name} ({order})"] = {
             "final accuracy": ours,
             **beside(experiment, row, encoder, ours),
-            "average incremental": metric(own, "average_incremental_accuracy", 100),
-            "forgetting": metric(own, "forgetting", 100),
+            "average incremental": metric(group, "average_incremental_accuracy", 100),
+            "forgetting": metric(group, "forgetting", 100),
         }
     return rows
 
 
 def plot(records: Sequence[RunRecord], path: Path, title: str) -> Path:
-    """Accuracy over the stream, of our own way of expiring keys alone: the lines lie together."""
+    """Plot accuracy over the stream, for our expiry of keys only: the lines coincide."""
     return plot_accuracy([r for r in records if "key_method=" not in r.classifier], path, title)

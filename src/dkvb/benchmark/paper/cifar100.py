@@ -23,16 +23,16 @@ QUICK = _models.Schedule(**_models.SMALL)
 
 
 def make_jobs(setup: Setup) -> list[Job]:
-    """The bottleneck, class-incremental and iid."""
+    """Return the bottleneck, class-incremental and i.i.d."""
     data = setup.load_data("cifar100", keys="cifar10")
     return setup.make_stream_jobs(data, _models.with_both_keys(setup.config), ORDERS)
 
 
 def make_table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
-    """Final accuracy, the paper's beside ours."""
+    """Return final accuracies, with the paper's numbers."""
     return cifar10.stream_table("cifar100", records)
 
 
 def plot(records: Sequence[RunRecord], path: Path, title: str) -> Path:
-    """Accuracy over the stream."""
+    """Plot accuracy over the stream."""
     return cifar10.plot(records, path, title)

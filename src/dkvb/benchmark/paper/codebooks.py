@@ -2,8 +2,8 @@
 
     dkvb reproduce codebooks --data DIR --seeds 1,2,3,4,5 --out OUT
 
-The base model with one setting changed. The paper: more is better, and a little more so than with
-pairs.
+The base model with one parameter changed. The paper reports that more are better, and that
+codebooks matter slightly more than pairs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TITLE = "Number of codebooks (Figure 4c)"
 
 @dataclass(frozen=True)
 class Config(_models.Schedule):
-    """The base model, and the values of the setting."""
+    """The base model, and the values of the parameter."""
 
     codebooks: tuple[int, ...] = (16, 32, 64, 128, 256)
     orders: tuple[str, ...] = ORDERS
@@ -36,7 +36,7 @@ QUICK = Config(**_models.SMALL, codebooks=(4, 16, 64))
 
 
 def make_jobs(setup: Setup) -> list[Job]:
-    """A bottleneck for each value, class-incremental and iid."""
+    """Return one bottleneck per value, class-incremental and i.i.d."""
     specs = [
         _models.bottleneck(setup.config, f"bottleneck:n_codebooks={value}", n_codebooks=value)
         for value in setup.config.codebooks
@@ -45,12 +45,12 @@ def make_jobs(setup: Setup) -> list[Job]:
 
 
 def make_table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
-    """Final accuracy for each value."""
+    """Return the final accuracy of each value."""
     return _sweep.make_table(records, setting("n_codebooks"))
 
 
 def plot(records: Sequence[RunRecord], path: Path, title: str) -> Path:
-    """Final accuracy over the values."""
+    """Plot final accuracy over the values."""
     return _sweep.plot(
         records, path, title, value_of=setting("n_codebooks"), label="codebooks", log=True
     )

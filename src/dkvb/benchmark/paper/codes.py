@@ -1,11 +1,11 @@
-"""Appendix E.3 of the paper: where keys lie, how often each is used, and who shares them.
+"""Appendix E.3 of the paper: maps of keys, how often pairs are used, and who shares them.
 
     dkvb reproduce codes --data DIR --seeds 1 --out OUT
 
-The paper, ResNet50: keys cover the key-initialisation set and, more sparsely, the target; most
-pairs are fetched 10,000 to 150,000 times over 2,000 epochs, and about 28 % never. Both ways of
-expiring keys are measured: ours (`ema`) and that of the paper's own code (`ema-reference`).
-The map needs umap-learn (`dkvb[maps]`), and is drawn by PCA without it.
+The paper reports for ResNet50 that keys cover the key data densely and the target more sparsely;
+most pairs are fetched 10,000 to 150,000 times over 2,000 epochs, and about 28 % never. Both
+expiries of keys are measured: ours (`ema`) and that of the paper's code (`ema-reference`). The map
+uses UMAP if umap-learn (`dkvb[maps]`) is installed, and PCA otherwise.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from dkvb.benchmark.analysis.plane import project_to_plane
-from dkvb.benchmark.analysis.usage import classes_sharing, histogram, selections
+from dkvb.benchmark.analysis.usage import count_in_bins, count_selections, count_sharing_classes
 from dkvb.benchmark.grid import DeviceData
 from dkvb.benchmark.jobs import Job
 from dkvb.benchmark.paper import _models
@@ -32,14 +32,14 @@ from dkvb.benchmark.plots import make_axes, save_figure
 from dkvb.benchmark.records import RunRecord
 from dkvb.bottleneck import Keys
 
-TITLE = "Keys: where they lie, and how often each is used (appendix E.3)"
-EPOCHS = 2000  # of the paper: a row that selects a pair fetches it so often
+TITLE = "Keys: maps and usage (appendix E.3)"
+EPOCHS = 2000  # the paper's: a sample fetches each of its pairs once per epoch
 EDGES = [0, 1, *(EPOCHS * k for k in (2, 5, 10, 15, 20, 25, 30, 40, 50, 75, 100, 150, 200, 500))]
 
 
 @dataclass(frozen=True)
 class Config(_models.Schedule):
-    """The base model's keys, both ways of expiring, and how many points the map shows."""
+    """The base model's keys, both expiries, and the number of points of a map."""
 
     methods: tuple[str, ...] = ("ema", "ema-reference")
     points: int = 2000
@@ -50,7 +50,7 @@ QUICK = Config(**_models.SMALL, points=500)
 
 
 def make_jobs(setup: Setup) -> list[Job]:
-    """Keys of each seed and method."""
+    """Return one measurement of keys per seed and method."""
     data = DeviceData(setup.load_data(), setup.device)
     return [
         make_measurement_job(
@@ -71,7 +71,7 @@ def make_jobs(setup: Setup) -> list[Job]:
 
 
 def _points(setup: Setup, seed: int, method: str) -> int:
-    """How many points to map: only for the first seed and method, since maps are large."""
+    """Return the number of points to map: none but for the first seed and method."""
     first = (setup.seeds[0], setup.config.methods[0])
     return int(setup.config.points) if (seed, method) == first else 0
 
@@ -81,17 +81,17 @@ def _measure(setup: Setup, data: DeviceData, seed: int, method: str) -> Measurem
     (x, y), (x_test, y_test) = data.inputs_for(_models.bottleneck(setup.config))
     n_classes = int(y.max()) + 1
     codes = keys.codes(x)
-    rows = selections(codes, keys.n_pairs)  # (C, K) distinct rows of each pair
+    rows = count_selections(codes, keys.n_pairs)  # (C, K) samples per pair
     fetched = EPOCHS * rows
     columns = torch.from_numpy(y).to(codes.device)
-    sharing = classes_sharing(codes, columns, keys.n_pairs, n_classes)  # (C, K)
+    sharing = count_sharing_classes(codes, columns, keys.n_pairs, n_classes)  # (C, K)
     used = rows > 0
     usual = (fetched >= 10_000) & (fetched <= 150_000)
     metrics = {
         "never_used": float((~used).double().mean()),
         "fetched_10k_to_150k": float(usual.double().mean()),
-        "rows_a_used_pair": float(rows[used].double().mean()),
-        "classes_a_used_pair": float(sharing[used].double().mean()),
+        "samples_per_used_pair": float(rows[used].double().mean()),
+        "classes_per_used_pair": float(sharing[used].double().mean()),
         "pairs_of_one_class": float((sharing[used] == 1).double().mean()),
         "distinct_keys": keys.report.distinct,
         "used_on_key_data": keys.report.used,
@@ -99,8 +99,8 @@ def _measure(setup: Setup, data: DeviceData, seed: int, method: str) -> Measurem
     }
     extra: dict[str, Any] = {
         "edges": EDGES,
-        "fetched": histogram(fetched, EDGES),
-        "classes_sharing": histogram(sharing, list(range(n_classes + 1))),
+        "fetched": count_in_bins(fetched, EDGES),
+        "classes_sharing": count_in_bins(sharing, list(range(n_classes + 1))),
         "keys": {"n_codebooks": keys.n_codebooks, "n_pairs": keys.n_pairs, "key_dim": keys.key_dim},
     }
     points = _points(setup, seed, method)
@@ -110,13 +110,13 @@ def _measure(setup: Setup, data: DeviceData, seed: int, method: str) -> Measurem
 
 
 def _maps(keys: Keys, key_rows: Any, rows: Any, y: Any, points: int) -> dict[str, Any]:
-    """Heads and keys of the first codebook in the plane, on the key data and on the target."""
-    own = keys.keys[0].double().cpu().numpy()  # (K, d)
+    """Return heads and keys of the first codebook in the plane, for key data and target."""
+    group = keys.keys[0].double().cpu().numpy()  # (K, d)
     maps: dict[str, Any] = {}
     for name, x in (("key data", key_rows), ("target", rows)):
         chosen = np.linspace(0, len(x) - 1, min(len(x), points)).astype(np.int64)
         heads = keys.heads(x[chosen])[:, 0].cpu().numpy()  # (n, d)
-        coordinates, method = project_to_plane(np.concatenate([heads, own]))
+        coordinates, method = project_to_plane(np.concatenate([heads, group]))
         maps[name] = {
             "method": method,
             "heads": np.round(coordinates[: len(heads)], 2).tolist(),
@@ -127,24 +127,24 @@ def _maps(keys: Keys, key_rows: Any, rows: Any, y: Any, points: int) -> dict[str
 
 
 def make_table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
-    """A row a way of expiring keys."""
+    """Return one row per expiry of keys."""
     encoder, rows = get_encoder(records), {}
-    for method, own in group_by(records, lambda r: r.classifier).items():
-        ours = metric(own, "never_used", 100)
+    for method, group in group_by(records, lambda r: r.classifier).items():
+        ours = metric(group, "never_used", 100)
         rows[method] = {
             "never used (%)": ours,
             **beside("codes", method, encoder, ours),
-            "fetched 10k to 150k (%)": metric(own, "fetched_10k_to_150k", 100),
-            "rows a used pair": metric(own, "rows_a_used_pair"),
-            "classes a used pair": metric(own, "classes_a_used_pair"),
-            "of one class only (%)": metric(own, "pairs_of_one_class", 100),
-            "distinct keys (%)": metric(own, "distinct_keys", 100),
+            "fetched 10k to 150k (%)": metric(group, "fetched_10k_to_150k", 100),
+            "samples per used pair": metric(group, "samples_per_used_pair"),
+            "classes per used pair": metric(group, "classes_per_used_pair"),
+            "of one class only (%)": metric(group, "pairs_of_one_class", 100),
+            "distinct keys (%)": metric(group, "distinct_keys", 100),
         }
     return rows
 
 
 def plot(records: Sequence[RunRecord], path: Path, title: str) -> Path:
-    """The two maps, and how often pairs are fetched."""
+    """Plot the two maps, and how often pairs are fetched."""
     mapped = [record for record in records if "map" in record.extra]
     figure, axes = make_axes(4 if mapped else 2, width=17 if mapped else 9, height=4.3)
     for ax, (name, drawn) in zip(
@@ -166,7 +166,7 @@ def plot(records: Sequence[RunRecord], path: Path, title: str) -> Path:
 
 
 def plot_maps(records: Sequence[RunRecord], path: Path, title: str) -> Path:
-    """The two maps alone, larger."""
+    """Plot the two maps only, larger."""
     maps = next(record.extra["map"] for record in records if "map" in record.extra)
     figure, axes = make_axes(len(maps), width=11, height=5)
     for ax, (name, drawn) in zip(axes, maps.items(), strict=True):
@@ -176,12 +176,12 @@ def plot_maps(records: Sequence[RunRecord], path: Path, title: str) -> Path:
 
 
 def _draw_map(ax: Any, name: str, drawn: dict[str, Any], size: float = 4) -> None:
-    heads, own = np.array(drawn["heads"]), np.array(drawn["keys"])
+    heads, group = np.array(drawn["heads"]), np.array(drawn["keys"])
     colours = drawn["classes"] or "#8ecae6"
     ax.scatter(
         *heads.T, s=size, c=colours, cmap="tab10" if drawn["classes"] else None, alpha=0.7, lw=0
     )
-    ax.scatter(*own.T, s=0.4 * size, c="black", lw=0)
+    ax.scatter(*group.T, s=0.4 * size, c="black", lw=0)
     ax.set(title=f"{name}: heads and keys ({drawn['method']})", xticks=[], yticks=[])
 
 

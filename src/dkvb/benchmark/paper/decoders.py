@@ -2,10 +2,10 @@
 
     dkvb reproduce decoders --data DIR --seeds 1,2,3 --out OUT
 
-The paper gives no numbers: under iid conditions a decoder may be trained to improve performance;
-when conditions change one can keep it fixed, or regularise it. Here a linear decoder and an MLP
-over the concatenated values, each free, pulled towards its start, or fixed, beside the paper's
-mean.
+The paper gives no numbers. It suggests training a decoder on i.i.d. data, and fixing or
+regularising it when the distribution changes. Here a linear decoder and an MLP over the
+concatenated values are free, regularised towards their initial weights, or fixed, beside the
+paper's mean.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ MODES = ("free", "regularised", "fixed")
 
 @dataclass(frozen=True)
 class Config(_models.Schedule):
-    """A smaller bottleneck, and rates at which a decoder learns in few epochs."""
+    """A smaller bottleneck, and learning rates for few epochs."""
 
     n_codebooks: int = 64
     n_pairs: int = 1024
     epochs: int = 5
-    pace: float = 3.0  # of values: the rate with which a logit would move, were the decoder linear
+    pace: float = 3.0  # learning rate of a logit; that of values follows from the decoder
     decoder_rate: float = 0.1
-    strength: float = 1.0  # of the pull towards the start
+    strength: float = 1.0  # of the regularisation
 
 
 PAPER = Config()
 QUICK = Config(**_models.SMALL | {"n_codebooks": 32, "n_pairs": 128, "epochs": 10})
 
-# How much a decoder with its usual random start shrinks the step of a value on its way to a logit.
+# Factor by which a randomly initialised decoder shrinks the step of a value to that of a logit.
 _SHRINKS = {"mean": None, "linear": 3.0, "mlp": 18.0}
 
 
 def make_jobs(setup: Setup) -> list[Job]:
-    """Every decoder and mode, both orders, each seed."""
+    """Return all decoders and modes in both orders, per seed."""
     config, data = setup.config, DeviceData(setup.load_data(), setup.device)
     variants = [("mean", ""), *((name, mode) for name in ("linear", "mlp") for mode in MODES)]
     settings = {k: v for k, v in vars(config).items() if k != "evaluate_every"}
@@ -109,17 +109,17 @@ def _measure(
     return Measurement({"final_accuracy": _network.accuracy(model, x_test, y_test)})
 
 
-@lru_cache(maxsize=1)  # the variants of a seed follow each other
+@lru_cache(maxsize=1)  # the variants of a seed run one after the other
 def _codes(keys: Keys, data: DeviceData) -> torch.Tensor:
-    """What the train rows snap to (n, C)."""
+    """Return the codes of the training data (n, C)."""
     return keys.codes(data.on_device(data.train[0])).long()
 
 
 def make_table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
-    """Final accuracy of each decoder, both ways."""
+    """Return the final accuracy of each decoder in both orders."""
     return _network.make_table(records)
 
 
 def plot(records: Sequence[RunRecord], path: Path, title: str) -> Path:
-    """The same as bars."""
+    """Plot the table as bars."""
     return _network.plot(records, path, title)

@@ -2,8 +2,8 @@
 
     dkvb reproduce fly --data DIR --seeds 1,2,3,4,5 --out OUT
 
-One pass learns well; repeated epochs saturate its weights, and what it knew is gone. The paper
-shows 2,000 epochs per task ending very low.
+One epoch learns well; more epochs saturate its weights, and classes become alike. The paper
+reports a very low accuracy after 2,000 epochs per task.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ TITLE = "FlyModel over epochs (appendix D.2)"
 
 @dataclass(frozen=True)
 class Config(_models.Schedule):
-    """How many epochs per task; the model's own settings are its defaults, the paper's."""
+    """Numbers of epochs per task; other parameters are the defaults, which are the paper's."""
 
     fly_epochs: tuple[int, ...] = (1, 10, 100, 2000)
 
 
 PAPER = Config()
-# Ten times fewer rows saturate as slowly.
+# With ten times fewer samples it saturates ten times later.
 QUICK = Config(**_models.SMALL, fly_epochs=(1, 100, 2000, 20_000))
 
 
 def make_jobs(setup: Setup) -> list[Job]:
-    """The FlyModel with each number of epochs, class-incremental."""
+    """Return the FlyModel with each number of epochs, class-incremental."""
     specs = [
         ClassifierSpec(f"fly:epochs={epochs}", "fly", {"epochs": epochs})
         for epochs in setup.config.fly_epochs
@@ -44,15 +44,15 @@ def make_jobs(setup: Setup) -> list[Job]:
 
 
 def get_epochs(record: RunRecord) -> int:
-    """Epochs a task."""
+    """Return the epochs per task of a record."""
     return int(record.config["settings"]["epochs"])
 
 
 def make_table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
-    """Final accuracy after each number of epochs."""
+    """Return the final accuracy for each number of epochs."""
     return _sweep.make_table(records, get_epochs)
 
 
 def plot(records: Sequence[RunRecord], path: Path, title: str) -> Path:
-    """Final accuracy over epochs."""
+    """Plot final accuracy over epochs."""
     return _sweep.plot(records, path, title, value_of=get_epochs, label="epochs per task", log=True)

@@ -1,8 +1,8 @@
-"""Appendix D.1 of the paper: how many classes per task has.
+"""Appendix D.1 of the paper: the number of classes per task.
 
     dkvb reproduce granularity --data DIR --seeds 1,2,3,4,5 --out OUT
 
-Ten tasks of one class, five of two, two of five. The paper: the same accuracy at the end.
+Ten tasks of one class, five of two, two of five. The paper reports equal final accuracies.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TITLE = "Classes per task (appendix D.1)"
 
 @dataclass(frozen=True)
 class Config(_models.Schedule):
-    """The base model, and how many classes come at a time."""
+    """The base model, and the numbers of classes per task."""
 
     classes_per_task: tuple[int, ...] = (1, 2, 5)
 
@@ -34,7 +34,7 @@ QUICK = Config(**_models.SMALL)
 
 
 def make_jobs(setup: Setup) -> list[Job]:
-    """The base model on streams of different tasks, and iid."""
+    """Return the base model on streams with tasks of different sizes, and on i.i.d. data."""
     data, spec = setup.load_data(), _models.bottleneck(setup.config)
     streams = [
         job
@@ -45,20 +45,20 @@ def make_jobs(setup: Setup) -> list[Job]:
 
 
 def tasks(record: RunRecord) -> str:
-    """Such as `5 tasks of 2`."""
+    """Return the tasks of a record, such as "5 tasks of 2"."""
     if len(record.tasks) == 1:
         return "iid"
     return f"{len(record.tasks)} tasks of {len(record.tasks[0])}"
 
 
 def make_table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
-    """Final accuracy for each stream."""
+    """Return the final accuracy of each stream."""
     return {
-        name: {"final accuracy": final(own), "forgetting": metric(own, "forgetting", 100)}
-        for name, own in group_by(records, tasks).items()
+        name: {"final accuracy": final(group), "forgetting": metric(group, "forgetting", 100)}
+        for name, group in group_by(records, tasks).items()
     }
 
 
 def plot(records: Sequence[RunRecord], path: Path, title: str) -> Path:
-    """Accuracy over the streams."""
+    """Plot accuracy over the streams."""
     return plot_accuracy(records, path, title)

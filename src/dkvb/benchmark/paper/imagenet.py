@@ -3,13 +3,13 @@
     dkvb reproduce imagenet --data DIR --encoder clip --seeds 1 --device cuda --out OUT
     torchrun --nproc-per-node 2 -m dkvb reproduce imagenet --set 'rules=["counts"]' ...
 
-The paper's final accuracies, with CLIP: 49.0 class-incremental, 49.9 iid. Embeddings are read from
-memory maps, so that 1.28 million rows need not fit into memory. Where the files are missing, a
-synthetic stand-in of the same shape is written beside them once (1.3 GB), and every row of the
-table says so: it shows time and memory, and its accuracies mean nothing.
+The paper's final accuracies with CLIP: 49.0 class-incremental, 49.9 i.i.d. Embeddings are read from
+memory maps, so that 1.28 million rows need not fit into memory. If the files are missing, synthetic
+embeddings of the same shape are written to the folder once (1.3 GB) and every row of the table says
+so: times and memory are meaningful, accuracies are not.
 
-The paper does not say how many epochs per task took here. At its learning rate values grow in
-proportion to epochs, and predictions hardly depend on them.
+The paper does not state the epochs per task. At its learning rate, values grow in proportion to the
+epochs, and predictions hardly depend on them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TITLE = "ImageNet, two classes at a time (appendix D.4)"
 
 @dataclass(frozen=True)
 class ImageNet(_models.Schedule):
-    """The paper's sizes, and the shape of the stand-in where there are no files."""
+    """The paper's sizes, and the shape of the synthetic embeddings."""
 
     epochs: int = 20
     rules: tuple[str, ...] = ("sgd", "counts")
@@ -57,10 +57,10 @@ QUICK = ImageNet(
 
 
 def make_jobs(setup: Setup) -> list[Job]:
-    """The bottleneck with each rule, class-incremental and iid, tested at the end."""
+    """Return the bottleneck with each rule in both orders, evaluated after the last task."""
     source = setup.source
     real = all(source.has(name, "train") for name in ("imagenet", "cifar100"))
-    data = setup.load_data("imagenet", keys="cifar100") if real else stand_in(setup)
+    data = setup.load_data("imagenet", keys="cifar100") if real else make_synthetic_data(setup)
     label = "bottleneck" if real else "bottleneck, synthetic"
     specs = [
         _models.bottleneck(setup.config, f"{label}" + f", {rule}" * (rule != "sgd"), rule)
@@ -69,12 +69,12 @@ def make_jobs(setup: Setup) -> list[Job]:
     return setup.make_stream_jobs(data, specs, ORDERS, final_only=True)
 
 
-def stand_in(setup: Setup) -> Data:
-    """A synthetic mixture of ImageNet's shape, and one of other classes for the keys."""
+def make_synthetic_data(setup: Setup) -> Data:
+    """Return synthetic data of ImageNet's shape, with key data of other classes."""
     config = setup.config
     warnings.warn(
-        "imagenet: embeddings of ImageNet and CIFAR-100 were not found; a synthetic stand-in of "
-        f"{config.n_rows:,} × {config.width} is used, whose accuracies mean nothing",
+        "imagenet: embeddings of ImageNet and CIFAR-100 were not found; synthetic embeddings of "
+        f"{config.n_rows:,} × {config.width} are used, whose accuracies are not meaningful",
         stacklevel=2,
     )
     shape = (config.n_classes, config.width)
@@ -94,10 +94,10 @@ def stand_in(setup: Setup) -> Data:
 
 
 def make_table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
-    """Final accuracy, the paper's beside ours where the data are real."""
+    """Return final accuracies, with the paper's numbers for real data."""
     return cifar10.stream_table("imagenet", records)
 
 
 def plot(records: Sequence[RunRecord], path: Path, title: str) -> Path:
-    """Accuracy at the end."""
+    """Plot final accuracies."""
     return plot_accuracy(records, path, title)

@@ -2,8 +2,8 @@
 
     dkvb reproduce key-data --data DIR --seeds 1,2,3,4,5 --out OUT
 
-The paper: robust to the choice; the oracle, CIFAR-10 itself without labels, is slightly better.
-CIFAR-10 and CIFAR-100 are needed; STL-10 and ImageNet are used where DIR has their train files.
+The paper reports little effect; the oracle, CIFAR-10 itself without labels, is slightly better.
+CIFAR-10 and CIFAR-100 are required; STL-10 and ImageNet are used if DIR has their train files.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ QUICK = Config(**_models.SMALL)
 
 
 def make_jobs(setup: Setup) -> list[Job]:
-    """The base model with each set of keys, class-incremental and iid."""
+    """Return the base model with each set of keys, class-incremental and i.i.d."""
     setup.source.require("cifar10", "cifar100")
     spec = _models.bottleneck(setup.config)
     here = [name for name in setup.config.key_data if setup.source.has(name, "train")]
@@ -51,7 +51,7 @@ def make_jobs(setup: Setup) -> list[Job]:
 
 
 def key_set(record: RunRecord) -> str:
-    """What the keys of a record were fitted to."""
+    """Return the data set that the keys of a record were fitted to."""
     return str(record.config["data"]["keys"])
 
 
@@ -65,8 +65,8 @@ def plot(records: Sequence[RunRecord], path: Path, title: str) -> Path:
     bars = {
         name: {
             order: mean_and_std(final_accuracies(same))
-            for order, same in group_by(own, get_order).items()
+            for order, same in group_by(group, get_order).items()
         }
-        for name, own in group_by(records, key_set).items()
+        for name, group in group_by(records, key_set).items()
     }
     return plot_bars(bars, path, title, "final accuracy (%)")

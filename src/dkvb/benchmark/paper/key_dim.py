@@ -2,7 +2,7 @@
 
     dkvb reproduce key-dim --data DIR --seeds 1,2,3,4,5 --out OUT
 
-The base model with one setting changed. The paper: best at 8 to 12.
+The base model with one parameter changed. The paper reports the best accuracy at 8 to 12.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TITLE = "Dimension of keys (Figure 4a)"
 
 @dataclass(frozen=True)
 class Config(_models.Schedule):
-    """The base model, and the values of the setting."""
+    """The base model, and the values of the parameter."""
 
     key_dims: tuple[int, ...] = (4, 8, 12, 16, 32)
     orders: tuple[str, ...] = ORDERS
@@ -35,7 +35,7 @@ QUICK = Config(**_models.SMALL, key_dims=(2, 4, 8, 16))
 
 
 def make_jobs(setup: Setup) -> list[Job]:
-    """A bottleneck for each value, class-incremental and iid."""
+    """Return one bottleneck per value, class-incremental and i.i.d."""
     specs = [
         _models.bottleneck(setup.config, f"bottleneck:key_dim={value}", key_dim=value)
         for value in setup.config.key_dims
@@ -44,12 +44,12 @@ def make_jobs(setup: Setup) -> list[Job]:
 
 
 def make_table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
-    """Final accuracy for each value."""
+    """Return the final accuracy of each value."""
     return _sweep.make_table(records, setting("key_dim"))
 
 
 def plot(records: Sequence[RunRecord], path: Path, title: str) -> Path:
-    """Final accuracy over the values."""
+    """Plot final accuracy over the values."""
     return _sweep.plot(
         records, path, title, value_of=setting("key_dim"), label="key dimension", log=False
     )

@@ -1,4 +1,4 @@
-"""What numbers are worth: those of the paper's own experiment, or of something smaller."""
+"""Whether records have the paper's settings, or changed, synthetic or quick ones."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dkvb.benchmark.paper.source import Bundled
 from dkvb.benchmark.paper.tables import get_encoder
 from dkvb.benchmark.records import RunRecord
 
-# What is worth more comes first; and what a title says of it.
+# The closest to the paper first, with what a title says of it.
 KINDS = {
     "full": "",
     "changed": "changed settings",
@@ -19,18 +19,18 @@ KINDS = {
 
 
 def get_changes(record: RunRecord) -> str:
-    """What somebody changed of the configuration, by `--set`."""
+    """Return the fields of the configuration that `--set` changed, as text."""
     changes = record.config.get("changes", {})
     return ", ".join(f"{name}={value}" for name, value in changes.items())
 
 
 def get_variant(record: RunRecord) -> tuple[str, str]:
-    """Encoder and changes: records that differ in these are no seeds of one run."""
+    """Return encoder and changes. Records that differ in them are not seeds of one run."""
     return get_encoder([record]), get_changes(record)
 
 
 def classify_records(experiment: str, records: Sequence[RunRecord]) -> str:
-    """`full`, or why these numbers cannot be held against the paper's."""
+    """Return "full", or why these records cannot be compared with the paper."""
     encoder, module = get_encoder(records), load_experiment(experiment)
     if any(map(get_changes, records)):
         return "changed"
@@ -38,21 +38,21 @@ def classify_records(experiment: str, records: Sequence[RunRecord]) -> str:
         return "quick"
     if "synthetic" in encoder:
         return "synthetic"
-    if not encoder:  # no embeddings, so that the configuration itself is in the record
+    if not encoder:  # without embeddings, the configuration itself is in the record
         config = records[0].config
         matches = {
             kind: all(config.get(name) == value for name, value in vars(known).items())
             for kind, known in (("full", module.PAPER), ("quick", module.QUICK))
         }
         return next((kind for kind, same in matches.items() if same), "changed")
-    if all("changes" in record.config for record in records):  # and says that there were none
+    if all("changes" in record.config for record in records):  # and none was changed
         return "full"
     epochs = get_epochs(records)
     return "full" if epochs <= {getattr(module.PAPER, "epochs", None)} else "changed"
 
 
 def get_epochs(records: Iterable[RunRecord]) -> set[int]:
-    """Epochs a task of the bottlenecks that learn by gradient descent."""
+    """Return the epochs per task of bottlenecks with the SGD rule."""
     found = set()
     for record in records:
         config = record.config

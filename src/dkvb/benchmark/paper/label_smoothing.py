@@ -1,4 +1,4 @@
-"""Appendix C of the paper: label smoothing, to whose value results are said not to be sensitive.
+"""Appendix C of the paper: label smoothing, which is reported to have no effect.
 
 dkvb reproduce label-smoothing --data DIR --seeds 1,2,3,4,5 --out OUT
 """
@@ -21,7 +21,7 @@ TITLE = "Label smoothing (appendix C)"
 
 @dataclass(frozen=True)
 class Config(_models.Schedule):
-    """The base model, and the values of the setting."""
+    """The base model, and the values of the parameter."""
 
     smoothings: tuple[float, ...] = (0.0, 0.05, 0.1, 0.2)
 
@@ -31,7 +31,7 @@ QUICK = Config(**_models.SMALL)
 
 
 def make_jobs(setup: Setup) -> list[Job]:
-    """A bottleneck for each value, class-incremental."""
+    """Return one bottleneck per value, class-incremental."""
     specs = [
         _models.bottleneck(
             setup.config, f"bottleneck:label_smoothing={value}", label_smoothing=value
@@ -42,11 +42,11 @@ def make_jobs(setup: Setup) -> list[Job]:
 
 
 def make_table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
-    """Final accuracy for each value."""
+    """Return the final accuracy of each value."""
     return _sweep.make_table(records, setting("label_smoothing"))
 
 
 def plot(records: Sequence[RunRecord], path: Path, title: str) -> Path:
-    """Final accuracy over the values."""
+    """Plot final accuracy over the values."""
     value_of = setting("label_smoothing")
     return _sweep.plot(records, path, title, value_of=value_of, label="label smoothing")

@@ -2,8 +2,9 @@
 
     dkvb reproduce loss --data DIR --seeds 1,2,3,4,5 --out OUT
 
-The paper: the bottleneck's loss is the same class-incrementally and iid; the linear probe's is
-lower iid and runs away class-incrementally. The runs are those of `cifar10`.
+The paper reports that the bottleneck has equal losses on class-incremental and i.i.d. data, and
+that the linear probe's loss is lower on i.i.d. data and grows class-incrementally. The runs are
+those of `cifar10`.
 """
 
 from __future__ import annotations
@@ -25,22 +26,24 @@ PAPER, QUICK = cifar10.PAPER, cifar10.QUICK
 
 
 def make_jobs(setup: Setup) -> list[Job]:
-    """Bottleneck and linear probe, class-incremental and iid."""
+    """Return bottleneck and linear probe, class-incremental and i.i.d."""
     models = [_models.bottleneck(setup.config), _models.linear(setup.config)]
     return setup.make_stream_jobs(setup.load_data(), models, ORDERS)
 
 
 def make_table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
-    """Losses at the end; the train loss is that of the last task's rows."""
+    """Return the final losses; the train loss is measured on the last task."""
     return {
         f"{name} ({order})": {
-            "train loss": mean_and_std([r.curve[-1].train_loss for r in own]),
-            "test loss": metric(own, "test_loss"),
+            "train loss": mean_and_std([r.curve[-1].train_loss for r in group]),
+            "test loss": metric(group, "test_loss"),
         }
-        for (name, order), own in group_by(records, lambda r: (r.classifier, get_order(r))).items()
+        for (name, order), group in group_by(
+            records, lambda r: (r.classifier, get_order(r))
+        ).items()
     }
 
 
 def plot(records: Sequence[RunRecord], path: Path, title: str) -> Path:
-    """Both losses over the stream."""
+    """Plot both losses over the stream."""
     return plot_losses(records, path, title)

@@ -2,10 +2,10 @@
 
     dkvb reproduce noise --data DIR --seeds 1,2,3 --out OUT
 
-The bottleneck, trained class-incrementally, and a linear probe, trained iid, are tested on noisy
-rows. The paper: noise is harmless until α = 0.1. Noise on embeddings has α times their standard
-deviation over all entries. Noise on pixels needs embeddings of noisy images, a file for each α, and
-is left out where there are none:
+The bottleneck, trained class-incrementally, and a linear probe, trained on i.i.d. data, are tested
+on noisy embeddings. The paper reports no loss up to α = 0.1. Noise on embeddings has α times their
+standard deviation over all entries. Noise on pixels needs embeddings of noisy images, one file per
+α, and is left out without them:
 
     dkvb embed --encoder resnet50 --data cifar10 --split test --noise 0.1 \\
         --out DIR/cifar10-resnet50-test-pixels-0.1.npz
@@ -36,24 +36,24 @@ TITLE = "Noise (appendix E.1)"
 
 @dataclass(frozen=True)
 class Config(_models.Schedule):
-    """The models, and the sizes of noise."""
+    """The models, and the noise levels."""
 
     alphas: tuple[float, ...] = (0.0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 
 
-# The probe's rate × epochs are the paper's.
+# Learning rate × epochs of the linear probe is the paper's.
 PAPER = Config()
 QUICK = Config(**_models.SMALL)
 
 
 def make_jobs(setup: Setup) -> list[Job]:
-    """Each model and seed, tested with all sizes of noise."""
+    """Return each model and seed, tested at all noise levels."""
     data = DeviceData(setup.load_data(), setup.device)
     config = setup.config
     pixels = [a for a in config.alphas if setup.source.has("cifar10", _split(a))]
     models = (
         (_models.bottleneck(config), "class-incremental"),
-        # Fewer steps of a larger rate: all that matters here is a probe that has learned.
+        # Fewer steps with a larger rate: the probe only has to be trained.
         (
             _models.linear(
                 config,
@@ -129,24 +129,24 @@ def _by_alpha(records: Sequence[RunRecord], where: str) -> dict[float, list[floa
 
 
 def make_table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
-    """Accuracy at each size of noise."""
+    """Return the accuracy at each noise level."""
     rows = {}
-    for name, own in group_by(records, lambda r: r.classifier).items():
+    for name, group in group_by(records, lambda r: r.classifier).items():
         for where in ("embeddings", "pixels"):
-            by = _by_alpha(own, where)
+            by = _by_alpha(group, where)
             if by:
                 rows[f"{name}, {where}"] = {f"α {a:g}": mean_and_std(v) for a, v in by.items()}
     return rows
 
 
 def plot(records: Sequence[RunRecord], path: Path, title: str) -> Path:
-    """Accuracy over the size of noise, on pixels and on embeddings."""
+    """Plot accuracy over the noise level, on pixels and on embeddings."""
     shown = [w for w in ("pixels", "embeddings") if any(r.extra[w] for r in records)]
     figure, axes = make_axes(len(shown), width=5.5 * len(shown) + 2)
     for ax, where in zip(axes, shown, strict=True):
         lines = [
-            Series.from_values(name, _by_alpha(own, where))
-            for name, own in group_by(records, lambda r: r.classifier).items()
+            Series.from_values(name, _by_alpha(group, where))
+            for name, group in group_by(records, lambda r: r.classifier).items()
         ]
         add_series(ax, lines, log=True)
         ax.set(title=f"noise on {where}", xlabel="α", ylabel="accuracy (%)", ylim=(0, 100))

@@ -2,8 +2,8 @@
 
     dkvb reproduce pairs --data DIR --seeds 1,2,3,4,5 --out OUT
 
-The base model with one setting changed. The paper: a small loss with four times fewer
-pairs; iid and class-incremental part at 256 or fewer.
+The base model with one parameter changed. The paper reports a small loss with four times
+fewer pairs, and a gap between i.i.d. and class-incremental accuracy at 256 or fewer.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TITLE = "Number of key-value pairs (Figure 4b)"
 
 @dataclass(frozen=True)
 class Config(_models.Schedule):
-    """The base model, and the values of the setting."""
+    """The base model, and the values of the parameter."""
 
     pairs: tuple[int, ...] = (256, 512, 1024, 2048, 4096)
     orders: tuple[str, ...] = ORDERS
@@ -36,7 +36,7 @@ QUICK = Config(**_models.SMALL, pairs=(16, 64, 256))
 
 
 def make_jobs(setup: Setup) -> list[Job]:
-    """A bottleneck for each value, class-incremental and iid."""
+    """Return one bottleneck per value, class-incremental and i.i.d."""
     specs = [
         _models.bottleneck(setup.config, f"bottleneck:n_pairs={value}", n_pairs=value)
         for value in setup.config.pairs
@@ -45,12 +45,12 @@ def make_jobs(setup: Setup) -> list[Job]:
 
 
 def make_table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
-    """Final accuracy for each value."""
+    """Return the final accuracy of each value."""
     return _sweep.make_table(records, setting("n_pairs"))
 
 
 def plot(records: Sequence[RunRecord], path: Path, title: str) -> Path:
-    """Final accuracy over the values."""
+    """Plot final accuracy over the values."""
     return _sweep.plot(
-        records, path, title, value_of=setting("n_pairs"), label="pairs a codebook", log=True
+        records, path, title, value_of=setting("n_pairs"), label="pairs per codebook", log=True
     )

@@ -1,4 +1,4 @@
-"""Where an experiment's embeddings come from: prepared files, or the box."""
+"""Sources of an experiment's embeddings: prepared files, or the bundled subset."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Rows = tuple[Array, Array]
 
 
 class Source(Protocol):
-    """Embeddings and labels by the name of a data set and of a split."""
+    """Embeddings and labels by data set and split."""
 
     @property
     def encoder(self) -> str: ...
@@ -45,7 +45,7 @@ class Bundled:
         missing = [name for name in datasets if not self.has(name, "train")]
         if missing:
             raise ValueError(
-                f"--quick: expected an experiment on CIFAR-10 and CIFAR-100, which are in the box; "
+                f"--quick: expected an experiment on CIFAR-10 and CIFAR-100, which are bundled; "
                 f"this one needs {', '.join(missing)}; prepare files and give --data DIR"
             )
 
@@ -67,7 +67,7 @@ class Prepared:
         return self.path(dataset, split).is_file()
 
     def require(self, *datasets: str) -> None:
-        """Raise, with the way to make them, if train or test files are missing."""
+        """Raise ValueError, with the commands that make them, if files are missing."""
         missing = [
             self.path(dataset, split).name
             for dataset in datasets
@@ -92,7 +92,7 @@ def _read(path: Path) -> Rows:
 
 
 def load_stream_data(source: Source, target: str, keys: str) -> Data:
-    """Train and test of `target`, and the train rows of `keys` to fit keys to."""
+    """Load train and test data of `target`, and the train embeddings of `keys`."""
     source.require(target, keys)
     names = {"train": target, "keys": keys, "encoder": source.encoder}
     return Data(

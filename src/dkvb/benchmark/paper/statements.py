@@ -58,8 +58,8 @@ def _same_at_the_end(records: Records) -> tuple[bool, str] | None:
 
 
 def _any_split(records: Records) -> tuple[bool, str] | None:
-    """A seed draws the class split, but also projections and keys, which its iid run shares: what
-    the split changes is the difference of the two."""
+    """A seed decides class split, projections and keys. The i.i.d. run has the same projections and
+    keys, so that the difference of the two is the effect of the split."""
     ends = [
         {r.seed: r for r in only(records, order=order, classifier="bottleneck")}
         for order in ("class-incremental", "iid")
@@ -74,13 +74,13 @@ def _any_split(records: Records) -> tuple[bool, str] | None:
     worst = max(differences)
     return (
         worst <= 1,
-        f"{len(differences)} class splits end within {worst:.2f} of iid on equal keys",
+        f"{len(differences)} class splits are within {worst:.2f} of i.i.d. with equal keys",
     )
 
 
 def _baselines_forget(records: Records) -> tuple[bool, str] | None:
     baselines = [r for r in only(records, order="class-incremental") if _is_probe(r)]
-    ends = {name: mean_final_accuracy(own) for name, own in group_by(baselines, _name).items()}
+    ends = {name: mean_final_accuracy(group) for name, group in group_by(baselines, _name).items()}
     known = {name: end for name, end in ends.items() if end is not None}
     if not known:
         return None
@@ -128,7 +128,9 @@ def _books_over_pairs(books: Records, pairs: Records) -> tuple[bool, str] | None
 def _key_data(records: Records) -> tuple[bool, str] | None:
     groups = group_by(only(records, order="class-incremental"), _key_set)
     by = {
-        name: mean for name, own in groups.items() if (mean := mean_final_accuracy(own)) is not None
+        name: mean
+        for name, group in groups.items()
+        if (mean := mean_final_accuracy(group)) is not None
     }
     if len(by) < 2 or "cifar10" not in by:
         return None
@@ -138,21 +140,21 @@ def _key_data(records: Records) -> tuple[bool, str] | None:
 
 
 def _insensitive(name: str, most: float) -> Callable[[Records], tuple[bool, str] | None]:
-    def judged(records: Records) -> tuple[bool, str] | None:
+    def evaluate(records: Records) -> tuple[bool, str] | None:
         by = _sweep(records, name)
         if len(by) < 2:
             return None
         return max(by.values()) - min(by.values()) <= most, _listed(by)
 
-    return judged
+    return evaluate
 
 
 def _granularity(records: Records) -> tuple[bool, str] | None:
     groups = group_by(only(records, order="class-incremental"), lambda r: len(r.tasks))
     by = {
         f"{n} tasks": mean
-        for n, own in groups.items()
-        if (mean := mean_final_accuracy(own)) is not None
+        for n, group in groups.items()
+        if (mean := mean_final_accuracy(group)) is not None
     }
     if len(by) < 2:
         return None
@@ -163,8 +165,8 @@ def _steady_loss(records: Records) -> tuple[bool, str] | None:
     ends = {}
     for name in ("bottleneck", "linear"):
         for order in ("class-incremental", "iid"):
-            own = only(records, order=order, classifier=name)
-            losses = [r.metrics["test_loss"] for r in own if r.metrics["test_loss"] is not None]
+            group = only(records, order=order, classifier=name)
+            losses = [r.metrics["test_loss"] for r in group if r.metrics["test_loss"] is not None]
             if not losses:
                 return None
             ends[name, order] = fmean(losses)
@@ -177,7 +179,9 @@ def _steady_loss(records: Records) -> tuple[bool, str] | None:
 
 
 def _fly_collapses(records: Records) -> tuple[bool, str] | None:
-    by = {epochs: mean_final_accuracy(own) for epochs, own in group_by(records, _epochs).items()}
+    by = {
+        epochs: mean_final_accuracy(group) for epochs, group in group_by(records, _epochs).items()
+    }
     known = {epochs: value for epochs, value in sorted(by.items()) if value is not None}
     if len(known) < 2:
         return None
@@ -186,9 +190,9 @@ def _fly_collapses(records: Records) -> tuple[bool, str] | None:
 
 
 def _noise(records: Records) -> tuple[bool, str] | None:
-    own = [r for r in records if r.classifier == "bottleneck"]
+    group = [r for r in records if r.classifier == "bottleneck"]
     by: dict[float, list[float]] = {}
-    for record in own:
+    for record in group:
         for point in record.extra.get("embeddings", ()):
             by.setdefault(point["alpha"], []).append(100 * point["accuracy"])
     if not by:
@@ -203,27 +207,29 @@ def _noise(records: Records) -> tuple[bool, str] | None:
 
 
 def _fetched(records: Records) -> tuple[bool, str] | None:
-    return _judged_metric(records, "fetched_10k_to_150k", lambda share: share > 50, "of all pairs")
+    return _evaluate_metric(
+        records, "fetched_10k_to_150k", lambda share: share > 50, "of all pairs"
+    )
 
 
 def _never(records: Records) -> tuple[bool, str] | None:
-    return _judged_metric(records, "never_used", lambda share: 20 <= share <= 34, "never used")
+    return _evaluate_metric(records, "never_used", lambda share: 20 <= share <= 34, "never used")
 
 
-def _judged_metric(
+def _evaluate_metric(
     records: Records, name: str, fits: Callable[[float], bool], what: str
 ) -> tuple[bool, str] | None:
     by = {}
-    for method, own in group_by(records, _name).items():
-        values = [100 * v for r in own if (v := r.metrics.get(name)) is not None]
+    for method, group in group_by(records, _name).items():
+        values = [100 * v for r in group if (v := r.metrics.get(name)) is not None]
         if values:
             by[method] = fmean(values)
     if not by:
         return None
     text = ", ".join(f"{method} {share:.1f} %" for method, share in by.items())
-    # The paper's numbers come from its own way of expiring keys.
-    judged = by.get("ema-reference", by[next(iter(by))])
-    return fits(judged), f"{text} {what}"
+    # The paper's numbers come from its own expiry of keys.
+    share = by.get("ema-reference", by[next(iter(by))])
+    return fits(share), f"{text} {what}"
 
 
 def _values(records: Records) -> tuple[bool, str] | None:
@@ -235,9 +241,9 @@ def _values(records: Records) -> tuple[bool, str] | None:
 
 
 def _shift_vanishes(records: Records) -> tuple[bool, str] | None:
-    own = [r for r in records if r.classifier == "bottleneck"]
-    changes = [abs(v) for r in own if (v := r.metrics.get("unchanged_shift")) is not None]
-    kept = max((p["unchanged_rows"] for r in own for p in r.extra.get("shift", ())), default=None)
+    group = [r for r in records if r.classifier == "bottleneck"]
+    changes = [abs(v) for r in group if (v := r.metrics.get("unchanged_shift")) is not None]
+    kept = max((p["unchanged_rows"] for r in group for p in r.extra.get("shift", ())), default=None)
     if not changes or kept == 0:
         return None
     text = f"largest change of the loss where no code changed: {max(changes):g}"
@@ -269,8 +275,8 @@ def _sweep(records: Records, name: str, order: str = "class-incremental") -> dic
     groups = group_by(only(records, order=order), setting(name))
     by = {
         value: mean
-        for value, own in groups.items()
-        if (mean := mean_final_accuracy(own)) is not None
+        for value, group in groups.items()
+        if (mean := mean_final_accuracy(group)) is not None
     }
     return dict(sorted(by.items()))
 
@@ -280,13 +286,19 @@ def _listed(by: Mapping[Any, float]) -> str:
 
 
 STATEMENTS: tuple[Statement, ...] = (
-    Statement("iid and class-incremental end within a point", ("cifar10",), _same_at_the_end),
+    Statement(
+        "i.i.d. and class-incremental accuracy agree within one point",
+        ("cifar10",),
+        _same_at_the_end,
+    ),
     Statement("the final accuracy does not depend on the class split", ("cifar10",), _any_split),
     Statement("linear probe and MLP forget", ("cifar10",), _baselines_forget),
-    Statement("the loss is the same iid and class-incremental", ("loss",), _steady_loss),
+    Statement("i.i.d. and class-incremental loss agree", ("loss",), _steady_loss),
     Statement("the best key dimension is 8 to 12", ("key-dim",), _best_key_dim),
     Statement("four times fewer pairs cost little", ("pairs",), _fewer_pairs),
-    Statement("iid and class-incremental part at 256 pairs or fewer", ("pairs",), _parting),
+    Statement(
+        "i.i.d. and class-incremental accuracy differ at 256 pairs or fewer", ("pairs",), _parting
+    ),
     Statement(
         "codebooks matter slightly more than pairs", ("codebooks", "pairs"), _books_over_pairs
     ),
@@ -294,16 +306,14 @@ STATEMENTS: tuple[Statement, ...] = (
     Statement(
         "label smoothing does not matter", ("label-smoothing",), _insensitive("label_smoothing", 1)
     ),
-    Statement("any number of classes per task ends the same", ("granularity",), _granularity),
+    Statement("the number of classes per task does not matter", ("granularity",), _granularity),
     Statement("the FlyModel collapses over epochs", ("fly",), _fly_collapses),
-    Statement(
-        "weight decay does not keep probes from forgetting", ("weight-decay",), _baselines_forget
-    ),
+    Statement("weight decay does not prevent forgetting", ("weight-decay",), _baselines_forget),
     Statement("noise is harmless until α = 0.1", ("noise",), _noise),
     Statement("most pairs are fetched 10,000 to 150,000 times", ("codes",), _fetched),
     Statement("about 28 % of pairs are never used", ("codes",), _never),
     Statement(
-        "values learned iid and class-incrementally differ by about 2 %", ("values",), _values
+        "values learned i.i.d. and class-incrementally differ by about 2 %", ("values",), _values
     ),
     Statement(
         "a shift that changes no code changes nothing (Theorem 1)", ("theorem",), _shift_vanishes

@@ -2,9 +2,9 @@
 
     dkvb reproduce straight-through --data DIR --seeds 1,2,3 --out OUT
 
-The paper names sampling and straight-through estimators as ways to improve further, and gives no
-numbers. Here values alone learn, or keys and projection too: by the nearest key with the gradient
-of a softmax over distances, or by keys sampled from it. What keys learn, they can forget.
+The paper mentions sampling and straight-through estimators as possible improvements, without
+numbers. Here only values learn, or keys and projection too: with the nearest key and the gradient
+of a softmax over distances, or with keys sampled from it. Keys that learn can forget.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ GRADIENTS = {"values": "values alone", "straight-through": "straight-through", "
 
 @dataclass(frozen=True)
 class Config(_models.Schedule):
-    """A small bottleneck on some of the rows: every step searches among keys that have moved."""
+    """A small bottleneck on a subset: every step searches again, since keys have moved."""
 
     n_codebooks: int = 16
     n_pairs: int = 256
     rows: int = 5000
     epochs: int = 3
-    pace: float = 10.0  # of values: the rate with which a logit moves
+    pace: float = 10.0  # learning rate of a logit; that of values is pace × codebooks
     key_rate: float = 1.0  # of keys and projection
     temperature: float = 1.0
     sampling_temperature: float = 0.1
@@ -49,7 +49,7 @@ QUICK = Config(**_models.SMALL | {"n_codebooks": 16, "n_pairs": 64, "epochs": 4}
 
 
 def make_jobs(setup: Setup) -> list[Job]:
-    """Every kind of gradient, both orders, each seed."""
+    """Return all kinds of gradients in both orders, per seed."""
     data = DeviceData(setup.load_data(), setup.device)
     settings = {k: v for k, v in vars(setup.config).items() if k != "evaluate_every"}
     return [
@@ -108,10 +108,10 @@ def _measure(setup: Setup, data: DeviceData, gradient: str, order: str, seed: in
 
 
 def make_table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
-    """Final accuracy of each kind of gradient, both ways."""
+    """Return the final accuracy of each kind of gradient in both orders."""
     return _network.make_table(records)
 
 
 def plot(records: Sequence[RunRecord], path: Path, title: str) -> Path:
-    """The same as bars."""
+    """Plot the table as bars."""
     return _network.plot(records, path, title)

@@ -1,4 +1,4 @@
-"""From records to rows of tables."""
+"""Groups and summaries of records, for tables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Key = TypeVar("Key", bound=Hashable)
 def group_by(
     records: Iterable[RunRecord], key: Callable[[RunRecord], Key]
 ) -> dict[Key, list[RunRecord]]:
-    """Records by a key, in the order of appearance."""
+    """Group records by a key, in the order of appearance."""
     groups: dict[Key, list[RunRecord]] = {}
     for record in records:
         groups.setdefault(key(record), []).append(record)
@@ -22,19 +22,19 @@ def group_by(
 
 
 def get_order(record: RunRecord) -> str:
-    """`class-incremental` or `iid`."""
+    """Return the order of a record: "class-incremental" or "iid"."""
     return str(record.config["order"])
 
 
 def setting(name: str) -> Callable[[RunRecord], Any]:
-    """A reader of one setting of a record's classifier."""
+    """Return a function that reads one setting of a record's classifier."""
     return lambda record: record.config["settings"][name]
 
 
 def only(
     records: Iterable[RunRecord], *, order: str | None = None, classifier: str | None = None
 ) -> list[RunRecord]:
-    """The records of one order, of one classifier, or both."""
+    """Return the records of one order, of one classifier, or both."""
     return [
         record
         for record in records
@@ -43,27 +43,27 @@ def only(
 
 
 def final_accuracies(records: Sequence[RunRecord]) -> list[float]:
-    """Final accuracies in percent."""
+    """Return the final accuracies in percent."""
     found = (record.metrics["final_accuracy"] for record in records)
     return [100 * value for value in found if value is not None]
 
 
 def mean_final_accuracy(records: Sequence[RunRecord]) -> float | None:
-    """Their mean; None of none."""
+    """Return the mean final accuracy in percent, None without records."""
     found = final_accuracies(records)
     return fmean(found) if found else None
 
 
 def final(records: Sequence[RunRecord]) -> dict[str, Number]:
-    """Final accuracy in percent, mean and standard deviation over seeds."""
+    """Return mean and standard deviation of the final accuracy in percent."""
     return mean_and_std(final_accuracies(records))
 
 
 def metric(records: Sequence[RunRecord], name: str, scale: float = 1.0) -> dict[str, Number]:
-    """Any metric of the records, mean and standard deviation over seeds."""
+    """Return mean and standard deviation of a metric."""
     return mean_and_std([record.metrics.get(name) for record in records], scale)
 
 
 def get_encoder(records: Sequence[RunRecord]) -> str:
-    """The encoder whose embeddings these records are about."""
+    """Return the encoder of the records' embeddings."""
     return str(records[0].config.get("data", {}).get("encoder", "")) if records else ""

@@ -1,4 +1,4 @@
-"""The numbers that the paper gives, each with a tolerance and its place in the paper."""
+"""Numbers of the paper, each with our tolerance and its section of the paper."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dkvb.benchmark.records import Number
 
 
 class Target(NamedTuple):
-    """One number of the paper; the tolerance is ours, and two-sided."""
+    """One number of the paper, with a two-sided tolerance that we chose."""
 
     experiment: str
     row: str
@@ -27,7 +27,7 @@ class Target(NamedTuple):
 
 @cache
 def targets() -> tuple[Target, ...]:
-    """All of `targets.csv`."""
+    """Return all targets of `targets.csv`."""
     with (files(__package__) / "targets.csv").open(encoding="utf-8") as file:
         return tuple(
             Target(
@@ -38,7 +38,7 @@ def targets() -> tuple[Target, ...]:
 
 
 def target(experiment: str, row: str, encoder: str) -> Target | None:
-    """The paper's number for a row of an experiment's table, if it gives one.
+    """Return the paper's number for a row of an experiment's table, or None.
 
     >>> target("cifar10", "bottleneck", "resnet50").value
     81.5
@@ -48,7 +48,7 @@ def target(experiment: str, row: str, encoder: str) -> Target | None:
 
 
 def beside(experiment: str, row: str, encoder: str, ours: dict[str, Number]) -> dict[str, Any]:
-    """Columns that set the paper's number beside ours: ✓ within its tolerance, ✗ beyond."""
+    """Return table columns with the paper's number: ✓ within the tolerance, ✗ outside."""
     known = target(experiment, row, encoder)
     if known is None:
         return {}

@@ -1,12 +1,12 @@
-"""Theorem 1 of the paper and its appendix B: the terms of the bound, measured.
+"""Theorem 1 of the paper and its appendix B: estimates of the terms of the bound.
 
     dkvb reproduce theorem --data DIR --seeds 1,2,3 --out OUT
 
-For the bottleneck, a linear probe and an MLP, with the share of wrong answers as the loss (M = 1):
-the training loss; the shift term under Gaussian perturbations g_ε, and the same for those rows
-whose codes all stay, where the theorem says that it vanishes for the bottleneck; and the
-complexity term, which only the baselines pay, with one codebook's cells as the theorem's keys.
-Besides: how the constant grows with codebooks, and perturbations from the null space.
+For the bottleneck, a linear probe and an MLP, with the error rate as the loss (M = 1): the training
+loss; the shift term under Gaussian perturbations g_ε, and the same for samples whose codes do not
+change, where by the theorem it is zero for the bottleneck; and the complexity term of the linear
+probe and the MLP, with the cells of one codebook as the theorem's keys. Also the growth of the
+constant with codebooks, and perturbations in the null space.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ TITLE = "The terms of Theorem 1"
 
 @dataclass(frozen=True)
 class Config(_models.Schedule):
-    """Models trained iid, and how the terms are estimated."""
+    """Models trained on i.i.d. data, and the settings of the estimates."""
 
     epochs: int = 100
-    baseline_rate: float = 0.02  # twenty times fewer epochs than the paper's
-    rows: int = 5000  # of the train set, on which the shift term is estimated
+    baseline_rate: float = 0.02  # the epochs are twenty times fewer than the paper's
+    rows: int = 5000  # training samples for the shift term
     alphas: tuple[float, ...] = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
-    draws: int = 3  # of noise, and of signs
-    cells: int = 64  # of one codebook and a class, whose complexities stand for all
-    all_rows: int = 2000  # for the complexity of the class as a whole
-    radius: float = 10.0  # the norm, a layer, that weights of the baselines' class may have
+    draws: int = 3  # of noise and of signs
+    cells: int = 64  # sampled cells of one codebook, for the complexity term
+    all_rows: int = 2000  # samples for the complexity without cells
+    radius: float = 10.0  # largest norm of weights per layer of the function class
     books: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128, 256)
     null_books: int = 16
 
@@ -63,7 +63,7 @@ QUICK = Config(
 
 
 def make_jobs(setup: Setup) -> list[Job]:
-    """The terms for each model, and what concerns keys alone, for each seed."""
+    """Return the terms of each model, and the measurements of keys, per seed."""
     config = setup.config
     data = DeviceData(setup.load_data(), setup.device)
     specs = [_models.bottleneck(config), _models.linear(config), _models.mlp(config)]
@@ -127,7 +127,7 @@ def _terms(setup: Setup, data: DeviceData, spec: ClassifierSpec, seed: int) -> M
         "unchanged_shift": max(
             (p["unchanged_shift"] for p in shift if p["unchanged_shift"] is not None), default=None
         ),
-        # By the theorem, of the bottleneck: nothing is fitted within a cell.
+        # Of the bottleneck, by the theorem: nothing is fitted within a cell.
         "complexity": 0.0,
         "complexity_of_all_rows": 0.0,
     }
@@ -137,8 +137,8 @@ def _terms(setup: Setup, data: DeviceData, spec: ClassifierSpec, seed: int) -> M
 
 
 def _wrong(model: Learned, x: Tensor, y: Any) -> Any:
-    """1 where the answer is wrong (n,)."""
-    keyed = hasattr(model.classifier, "prepare")
+    """Return 1 where the prediction is wrong (n,)."""
+    keyed = hasattr(model.classifier, "batch")
     answers = model.classifier.predict(model.classifier.batch(x) if keyed else x.cpu().numpy())
     return (answers != y).astype(np.float64)
 
@@ -146,13 +146,13 @@ def _wrong(model: Learned, x: Tensor, y: Any) -> Any:
 def _complexity(
     setup: Setup, data: DeviceData, model: Learned, spec: ClassifierSpec, keys: Any, seed: int
 ) -> dict[str, float]:
-    """2/n Σ_{y,k} R_{y,k}, from some cells of the first codebook; and 2/n R of rows as a whole."""
+    """Return 2/n Σ_{y,k} R_{y,k} from cells of the first codebook, and 2/n R without cells."""
     config, device = setup.config, torch.device(setup.device)
     rng = np.random.default_rng(seed)
     X, y = model.train, model.y_train
     few = rng.permutation(len(y))[: max(20_000, config.all_rows)]
     codes = keys.codes(X[few])[:, :1].cpu()
-    cell = theorem.cells(codes, torch.from_numpy(y[few])).numpy()
+    cell = theorem.number_cells(codes, torch.from_numpy(y[few])).numpy()
     counts = np.bincount(cell)
     picked = rng.permutation(len(counts))[: config.cells]
     groups = [few[cell == number] for number in picked]
@@ -165,7 +165,7 @@ def _complexity(
     def sought(rows: Sequence[Any]) -> float:
         x, labels, mask = _side_by_side(X, y, rows, device)
         found = [
-            theorem.rademacher(x, labels, mask, **shared, seed=1000 * seed + draw)
+            theorem.estimate_rademacher(x, labels, mask, **shared, seed=1000 * seed + draw)
             for draw in range(config.draws)
         ]
         total = sum(float(values.sum()) for values in found) / config.draws
@@ -178,18 +178,18 @@ def _complexity(
 
 
 def _side_by_side(X: Any, y: Any, rows: Sequence[Any], device: torch.device) -> tuple[Tensor, ...]:
-    """Rows of several groups, padded to the longest: (J, r, m), labels (J, r), mask (J, r)."""
+    """Return groups padded to the longest: x (J, r, m), labels (J, r), mask (J, r)."""
     longest = max(map(len, rows))
     place = torch.zeros((len(rows), longest), dtype=torch.int64)
     mask = torch.zeros((len(rows), longest))
-    for j, own in enumerate(rows):
-        place[j, : len(own)], mask[j, : len(own)] = torch.from_numpy(own), 1.0
+    for j, group in enumerate(rows):
+        place[j, : len(group)], mask[j, : len(group)] = torch.from_numpy(group), 1.0
     x = torch.from_numpy(np.asarray(X)[place.numpy()]).to(device)
     return x, torch.from_numpy(y)[place].to(device), mask.to(device)
 
 
 def _about_keys(setup: Setup, data: DeviceData, seed: int) -> Measurement:
-    """How the constant grows with codebooks, and perturbations in the projections' null space."""
+    """Measure the constant by codebooks, and perturbations in the projections' null space."""
     config, keys = setup.config, fit_shared_keys(setup, data, seed)
     (x, y), _ = data.inputs_for(_models.bottleneck(config))
     codes = keys.codes(x)
@@ -197,12 +197,12 @@ def _about_keys(setup: Setup, data: DeviceData, seed: int) -> Measurement:
     n_classes = int(y.max()) + 1
     growth = []
     for books in (b for b in config.books if b <= keys.n_codebooks):
-        own = theorem.constant(codes[:, :books], columns, keys.n_pairs, n_classes)
-        growth.append({"codebooks": books, **own._asdict()})
+        group = theorem.estimate_constant(codes[:, :books], columns, keys.n_pairs, n_classes)
+        growth.append({"codebooks": books, **group._asdict()})
     few = torch.as_tensor(x)[: config.rows]
     books = config.null_books
     assert keys.projection.matrices is not None
-    null = theorem.common_null_space(keys.projection.matrices[:books])  # (m, q)
+    null = theorem.find_common_null_space(keys.projection.matrices[:books])  # (m, q)
     noise = (add_noise(few, 1.0, unit=float(few.std()), seed=seed) - few).double()
     inside = noise @ null @ null.T if null.shape[1] else torch.zeros_like(noise)
     size = noise.norm(dim=1, keepdim=True)
@@ -220,36 +220,36 @@ def _about_keys(setup: Setup, data: DeviceData, seed: int) -> Measurement:
 
 
 def make_table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
-    """A row a model, and one about the null space."""
+    """Return one row per model, and one on the null space."""
     rows: dict[str, dict[str, Any]] = {}
-    for name, own in group_by(records, lambda r: r.classifier).items():
+    for name, group in group_by(records, lambda r: r.classifier).items():
         if name == "keys":
             rows["null space"] = {
-                "codes changed by any noise (%)": metric(own, "codes_changed_by_any", 100),
+                "codes changed by any noise (%)": metric(group, "codes_changed_by_any", 100),
                 "by as much of the null space (%)": metric(
-                    own, "codes_changed_from_null_space", 100
+                    group, "codes_changed_from_null_space", 100
                 ),
             }
         else:
-            largest = own[0].extra["shift"][-1]["alpha"]
+            largest = group[0].extra["shift"][-1]["alpha"]
             rows[name] = {
-                "training loss": metric(own, "training_loss"),
-                f"shift, α {largest:g}": metric(own, "shift"),
-                "shift where no code changed": metric(own, "unchanged_shift"),
-                "complexity": metric(own, "complexity"),
-                "of all rows": metric(own, "complexity_of_all_rows"),
+                "training loss": metric(group, "training_loss"),
+                f"shift, α {largest:g}": metric(group, "shift"),
+                "shift where no code changed": metric(group, "unchanged_shift"),
+                "complexity": metric(group, "complexity"),
+                "of all rows": metric(group, "complexity_of_all_rows"),
             }
     return rows
 
 
 def plot(records: Sequence[RunRecord], path: Path, title: str) -> Path:
-    """The shift term over the size of noise, and the constant over codebooks."""
+    """Plot the shift term over the noise level, and the constant over codebooks."""
     figure, (left, right) = make_axes(2, width=11)
     lines = []
-    for name, own in group_by(records, lambda r: r.classifier).items():
+    for name, group in group_by(records, lambda r: r.classifier).items():
         if name != "keys":
             by: dict[float, list[float]] = {}
-            for record in own:
+            for record in group:
                 for point in record.extra["shift"]:
                     by.setdefault(point["alpha"], []).append(point["shift"])
             lines.append(Series.from_values(name, by))

@@ -2,10 +2,10 @@
 
     dkvb reproduce toy --seeds 1,2,3,4,5 --out DIR
 
-Once its task is over, a class is never seen again. Linear probe and MLP learn by moving weights
-that every point shares; the bottleneck moves only the values of the keys that its points snap to.
-The paper shows the picture and no numbers. To expect, as accuracy on fresh points of the four
-tasks: linear probe and MLP 0, 0, 0 and 1; both bottlenecks 0.99 or more on every task.
+After its task, a class is never seen again. Linear probe and MLP change weights that all points
+share; the bottleneck changes only the values of the keys that its points select. The paper shows
+the figure without numbers. Expected accuracies on new points of the four tasks: linear probe and
+MLP 0, 0, 0 and 1; both bottlenecks 0.99 or more on every task.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ TASKS: tuple[dict[int, tuple[float, float]], ...] = (  # class → its mean
 
 @dataclass(frozen=True)
 class Toy:
-    """What the paper and its code fix."""
+    """Settings of the paper and its code."""
 
-    points: int = 100  # of a task, drawn once
+    points: int = 100  # per task, drawn once
     test_points: int = 1000
-    steps: int = 1000  # of Adam on all points of a task
-    # Random points, as the paper's text says (`"sample"`), do as well.
+    steps: int = 1000  # of Adam per task, on all of its points
+    # Random points ("sample"), as in the paper's text, give the same accuracy.
     key_method: str = "ema"
-    key_batches: int = 1000  # of uniform points; one in ten is held out to measure the keys
+    key_batches: int = 1000  # of uniform points; one in ten is held out
     key_batch_size: int = 100
-    grid: int = 100  # cells a side in which decision regions are kept
+    grid: int = 100  # decision regions have grid × grid cells
 
 
 PAPER = Toy()
@@ -62,7 +62,7 @@ QUICK = Toy(steps=500, key_batches=200)
 
 
 class Points(NamedTuple):
-    """Points of the plane and their classes."""
+    """Points in the plane and their classes."""
 
     x: Tensor  # (n, 2) float32
     y: Tensor  # (n,) int64
@@ -78,7 +78,7 @@ class Kind(NamedTuple):
 
 
 def make_jobs(setup: Setup) -> list[Job]:
-    """The four models, each with all seeds side by side; decision regions of the first seed."""
+    """Return the four models, each with all seeds trained together."""
     config = asdict(setup.config)
     return [
         Job(
@@ -95,20 +95,20 @@ def make_jobs(setup: Setup) -> list[Job]:
 
 
 def make_table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
-    """Accuracy on each task's test points at the end, after pruning, mean over seeds."""
+    """Return the final accuracy on each task after pruning, mean over seeds."""
     return {
-        name: {"accuracy": _mean([record.extra["pruned_accuracy"] for record in own])}
-        for name, own in group_by(records, lambda record: record.classifier).items()
+        name: {"accuracy": _mean([record.extra["pruned_accuracy"] for record in group])}
+        for name, group in group_by(records, lambda record: record.classifier).items()
     }
 
 
 def plot(records: Sequence[RunRecord], path: Path, title: str) -> Path:
-    """Decision regions after each task."""
+    """Plot decision regions after each task."""
     return _toy_figure.plot(records, path)
 
 
 def draw_points(task: int, n: int, rng: np.random.Generator) -> Points:
-    """Draw n points of a task, the class of each by the flip of a coin."""
+    """Draw n points of a task, each of a random class of it."""
     classes, means = np.array(list(TASKS[task])), np.array(list(TASKS[task].values()))
     coin = rng.integers(len(classes), size=n)
     x = means[coin] + SPREAD * rng.standard_normal((n, 2))
@@ -130,7 +130,7 @@ def _mlp(seed: int, toy: Toy, *, hidden: int) -> nn.Module:
 def _bottleneck(
     seed: int, toy: Toy, *, n_codebooks: int, n_pairs: int, projection: str
 ) -> KeyValueBottleneck:
-    # Keys know the domain, not the classes.
+    # Keys are fitted to the domain, not to the classes.
     domain = np.random.default_rng([seed, 2]).random((toy.key_batches * toy.key_batch_size, 2))
     keys = fit_keys(
         domain.astype(np.float32),
@@ -160,7 +160,7 @@ KINDS = {
 def _learn(
     name: str, kind: Kind, toy: Toy, specs: Sequence[RunSpec], progress: bool
 ) -> Iterator[tuple[RunSpec, RunRecord]]:
-    """One kind of model through the tasks, all seeds side by side: a record a seed."""
+    """Train one kind of model with all seeds together, and yield one record per seed."""
     start = perf_counter()
     seeds = [spec.parameters["seed"] for spec in specs]
     train = [_tasks(seed, toy.points, purpose=0) for seed in seeds]
@@ -171,7 +171,7 @@ def _learn(
     regions: dict[int, list[str]] = {i: [] for i in drawn}
 
     def new_optimiser() -> torch.optim.Adam:
-        # One for all seeds: Adam treats every number alone, so that no seed knows of another.
+        # One for all seeds: Adam treats every parameter alone, so that seeds are independent.
         parameters = [p for model in models for p in model.parameters()]
         return torch.optim.Adam(parameters, lr=kind.learning_rate, fused=True)
 
@@ -179,9 +179,9 @@ def _learn(
         for task in range(len(TASKS)):
             if task == 0 or kind.fresh_optimiser:
                 optimiser = new_optimiser()
-            _descend(models, [own[task] for own in train], optimiser, toy.steps)
-            for model, own, matrix in zip(models, test, matrices, strict=True):
-                matrix.append(_accuracies(model, own))
+            _descend(models, [group[task] for group in train], optimiser, toy.steps)
+            for model, group, matrix in zip(models, test, matrices, strict=True):
+                matrix.append(_accuracies(model, group))
             for i in drawn:
                 regions[i].append(pack(_regions(models[i], toy.grid)))
         pruned = [m.prune() if isinstance(m, KeyValueBottleneck) else m for m in models]
@@ -226,7 +226,7 @@ def _tasks(seed: int, n: int, purpose: int) -> list[Points]:
 def _descend(
     models: list[nn.Module], points: list[Points], optimiser: torch.optim.Adam, steps: int
 ) -> None:
-    """Full-batch steps on the cross entropy of each model on its own points (n of each)."""
+    """Take full-batch steps on the cross entropy of each model on its own n points."""
     n = len(points[0].y)
     forwards = [_forward(model.train(), x) for model, (x, _) in zip(models, points, strict=True)]
     y = torch.cat([y for _, y in points])  # (seeds · n,)
@@ -238,7 +238,7 @@ def _descend(
 
 
 def _forward(model: nn.Module, x: Tensor) -> Callable[[], Tensor]:
-    """Points (n, 2) to logits (n, Y), as often as one calls; keys are frozen, so x snaps once."""
+    """Return a function that computes logits (n, 8); codes are searched once."""
     if isinstance(model, KeyValueBottleneck):
         codes = model.frozen_keys().codes(x).long()  # (n, C)
         return partial(model.forward_codes, codes)
@@ -247,7 +247,7 @@ def _forward(model: nn.Module, x: Tensor) -> Callable[[], Tensor]:
 
 @torch.no_grad()
 def _predict(model: nn.Module, x: Tensor) -> Tensor:
-    """The class of each point (n,); in evaluation mode, which counts no usage of pairs."""
+    """Return the class of each point (n,), in evaluation mode, which counts no usage."""
     return torch.as_tensor(model.eval()(x)).argmax(dim=1)
 
 
@@ -257,9 +257,9 @@ def _accuracies(model: nn.Module, tasks: list[Points]) -> list[float]:
 
 
 def _regions(model: nn.Module, grid: int) -> Tensor:
-    """The class at the centre of each cell of [0, 1]² (grid, grid), row 0 at the bottom.
+    """Return the class at the centre of each cell of [0, 1]² (grid, grid), row 0 at the bottom.
 
-    Plus 8 where none of the pairs read was ever trained, and the class is a guess.
+    Plus 8 where none of the pairs was trained.
     """
     centres = (torch.arange(grid) + 0.5) / grid
     y, x = torch.meshgrid(centres, centres, indexing="ij")
@@ -273,7 +273,7 @@ def _regions(model: nn.Module, grid: int) -> Tensor:
 
 
 def _places(model: nn.Module) -> list[list[float]]:
-    """Where keys lie in the plane [[x, y], …]; none where they live in projected spaces."""
+    """Return the keys in the plane [[x, y], …]; empty where they are in projected spaces."""
     if not isinstance(model, KeyValueBottleneck):
         return []
     keys = model.frozen_keys()
@@ -283,7 +283,7 @@ def _places(model: nn.Module) -> list[list[float]]:
 
 
 def _rounded(table: Tensor) -> list[list[float]]:
-    """Numbers fine enough to draw."""
+    """Return numbers rounded for drawing."""
     return [[round(number, 4) for number in row] for row in table.tolist()]
 
 

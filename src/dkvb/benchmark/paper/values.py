@@ -2,7 +2,7 @@
 
     dkvb reproduce values --data DIR --seeds 1,2,3,4,5 --out OUT
 
-Σ|values_CI − values_IID| / Σ|values_CI|. The paper: ResNet50 2.19 %, CLIP 2.09, DINO 2.2,
+Σ|values_CI − values_IID| / Σ|values_CI|. The paper reports ResNet50 2.19 %, CLIP 2.09, DINO 2.2,
 SwAV 2.2, ConvMixer 3.07.
 """
 
@@ -30,7 +30,7 @@ QUICK = _models.Schedule(**_models.SMALL)
 
 
 def make_jobs(setup: Setup) -> list[Job]:
-    """One pair of runs a seed, on the same keys."""
+    """Return one pair of runs per seed, with the same keys."""
     data = DeviceData(setup.load_data(), setup.device)
     spec = _models.bottleneck(setup.config)
     return [
@@ -64,7 +64,7 @@ def _measure(setup: Setup, data: DeviceData, seed: int) -> Measurement:
 
 
 def make_table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
-    """The relative difference, the paper's beside ours."""
+    """Return the relative difference, with the paper's number."""
     encoder, ours = get_encoder(records), metric(records, "relative_difference", 100)
     return {
         encoder: {
@@ -77,7 +77,7 @@ def make_table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
 
 
 def plot(records: Sequence[RunRecord], path: Path, title: str) -> Path:
-    """Ours beside the paper's."""
+    """Plot ours and the paper's number."""
     encoder = get_encoder(records)
     bars = {encoder: {"ours": metric(records, "relative_difference", 100)}}
     known = beside("values", "bottleneck", encoder, {"mean": None})

@@ -2,7 +2,7 @@
 
     dkvb reproduce weight-decay --data DIR --seeds 1,2,3 --out OUT
 
-The paper calls this ridge regularisation, and shows that it keeps neither from forgetting.
+The paper calls this ridge regularisation, and reports that it does not prevent forgetting.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TITLE = "Weight decay on linear probe and MLP (appendix D.3)"
 
 @dataclass(frozen=True)
 class Config(_models.Schedule):
-    """The baselines, and the paper's weight decays."""
+    """The models, and the paper's weight decays."""
 
     decays: tuple[float, ...] = (1e-2, 1e-4, 1e-6)
 
@@ -33,7 +33,7 @@ QUICK = Config(**_models.SMALL)
 
 
 def make_jobs(setup: Setup) -> list[Job]:
-    """Both models with each decay, class-incremental."""
+    """Return both models with each decay, class-incremental."""
     specs = [
         make(setup.config, f"{name}:weight_decay={decay:g}", weight_decay=decay)
         for name, make in (("linear", _models.linear), ("mlp", _models.mlp))
@@ -43,10 +43,10 @@ def make_jobs(setup: Setup) -> list[Job]:
 
 
 def make_table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
-    """Final accuracy and forgetting of each."""
+    """Return final accuracy and forgetting of each."""
     return cifar10.stream_table("weight-decay", records)
 
 
 def plot(records: Sequence[RunRecord], path: Path, title: str) -> Path:
-    """Accuracy over the stream."""
+    """Plot accuracy over the stream."""
     return plot_accuracy(records, path, title)

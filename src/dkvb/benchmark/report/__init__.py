@@ -1,6 +1,6 @@
-"""One page from records: the paper against ours, its statements, and every experiment's figures.
+"""A report on records as one page: the paper's numbers and statements, tables and figures.
 
-Nothing here trains, and the page loads nothing: styles and pictures are in it.
+Nothing here trains. The page needs no other files: styles and figures are in it.
 """
 
 from dkvb.benchmark.report.page import Report, build

@@ -1,4 +1,4 @@
-"""What a folder holds: the records of each experiment, those together that belong together."""
+"""Records in a folder, grouped by experiment, encoder and kind."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Rows = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Group:
-    """Records of one experiment, one encoder and one kind, and the table that they make."""
+    """Records of one experiment, encoder and kind, with their table."""
 
     experiment: str
     encoder: str  # empty where there is none
@@ -29,31 +29,31 @@ class Group:
 
     @property
     def variant(self) -> tuple[str, str]:
-        """Groups of different experiments with the same variant are about the same embeddings."""
+        """Encoder and kind: groups of different experiments with equal ones belong together."""
         return self.encoder, self.kind
 
 
 @dataclass(frozen=True)
 class Collection:
-    """All groups, in the order of the paper's experiments, and what there is to know besides."""
+    """All groups, in the order of the experiments, and notes on what was left out."""
 
     groups: Sequence[Group]
     notes: Sequence[str]
 
     def of(self, experiment: str) -> list[Group]:
-        """The groups of one experiment, the one worth most first."""
+        """Return the groups of one experiment, the closest to the paper first."""
         return [group for group in self.groups if group.experiment == experiment]
 
     @property
     def missing(self) -> list[str]:
-        """Experiments that have no records here."""
+        """Experiments without records."""
         return [name for name in EXPERIMENTS if not self.of(name)]
 
 
 def collect(folder: Path) -> Collection:
     """Read every `records.jsonl` in the folder and below it.
 
-    An experiment is known by the `summary.json` beside its records, or else by its folder's name.
+    The experiment is that of the `summary.json` beside the records, or else the folder's name.
     """
     if not folder.is_dir():
         raise ValueError(f"DIR: expected a folder with results of dkvb reproduce; got {folder}")
@@ -68,13 +68,13 @@ def collect(folder: Path) -> Collection:
         records, damaged = read_records(path)
         if damaged:
             notes.append(f"{shown}: {_lines(damaged)} left out.")
-        for (encoder, changes), own in group_by(records, get_variant).items():
+        for (encoder, changes), same in group_by(records, get_variant).items():
             shown_as = f"{encoder} ({changes})" if changes else encoder
-            known = found.setdefault((experiment, shown_as, classify_records(experiment, own)), {})
-            # As when a run is continued: of two records of one cell, the later one counts.
-            known |= {record.run_id or f"{shown} {i}": record for i, record in enumerate(own)}
+            known = found.setdefault((experiment, shown_as, classify_records(experiment, same)), {})
+            # Of two records of one run, the later one counts.
+            known |= {record.run_id or f"{shown} {i}": record for i, record in enumerate(same)}
     groups = [
-        group for key, own in found.items() if (group := _group(*key, list(own.values()), notes))
+        group for key, same in found.items() if (group := _group(*key, list(same.values()), notes))
     ]
     if not groups:
         raise ValueError(

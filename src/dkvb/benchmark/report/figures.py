@@ -1,4 +1,4 @@
-"""Figures of experiments as parts of a page: SVG that takes the page's colours, or PNG."""
+"""Figures inside an HTML page: SVG with the page's colours, or PNG."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ PALETTE = (
     *("#2f6db3", "#e07b10", "#35903b", "#cf3b3b", "#7c50b4"),
     *("#12918a", "#c3478f", "#b79a00", "#7b8794", "#8c5a3c"),
 )
-_INK, _PAPER = "#1f2933", "#fefefe"  # become the page's own text colour, and nothing
+_INK, _PAPER = "#1f2933", "#fefefe"  # replaced by the page's text colour, and by transparency
 _INKED = (
     *("text.color", "axes.labelcolor", "axes.titlecolor", "axes.edgecolor"),
     *("xtick.color", "ytick.color"),
 )
-_SCALE = 1.25  # pixels of the page a point: text of 10 points stands well beside the page's own
-_LARGEST_SVG = 400_000  # characters; thousands of points are smaller as pixels
+_SCALE = 1.25  # pixels per point: text of 10 points matches the page's
+_LARGEST_SVG = 400_000  # characters; larger figures are smaller as PNG
 
 
 class Image(NamedTuple):
-    """A picture as HTML, and its natural width in pixels of the page."""
+    """A figure as HTML, and its width in pixels."""
 
     html: Markup
     width: float
 
 
 def figure(draw: Callable[[Path], Any], label: str, number: int) -> Image:
-    """The picture that `draw` writes to the path it is given; `number` keeps its ids its own."""
+    """Return the figure that `draw` writes to a path; `number` makes its ids unique."""
     with TemporaryDirectory() as folder:
         content = _drawn(draw, Path(folder) / "figure.svg")
         if len(content) > _LARGEST_SVG and not content.startswith(b"\x89PNG"):
@@ -53,13 +53,13 @@ def _drawn(draw: Callable[[Path], Any], path: Path) -> bytes:
 
 
 def figure_style() -> AbstractContextManager[None]:
-    """The colours and lines of figures drawn while it holds."""
+    """Return a context with the style of the report's figures."""
     import matplotlib as mpl
     from cycler import cycler
 
     style: Any = {
         "svg.fonttype": "none",  # text stays text
-        "svg.hashsalt": "dkvb",  # the same picture, the same bytes
+        "svg.hashsalt": "dkvb",  # equal figures have equal bytes
         "axes.prop_cycle": cycler(color=PALETTE),
         "figure.facecolor": _PAPER,
         "axes.facecolor": _PAPER,
@@ -74,7 +74,7 @@ def figure_style() -> AbstractContextManager[None]:
 
 def _inline(svg: str, label: str, number: int) -> Image:
     svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)  # holds the time of day
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)  # has the time of day
     svg = re.sub(r'<style type="text/css">.*?</style>', "", svg, flags=re.DOTALL)  # page.css has it
     svg = re.sub(r' xmlns(:\w+)?="[^"]*"', "", svg).replace("xlink:href", "href")
     box = re.findall(r'viewBox="([^"]+)"', svg)[0]
@@ -89,7 +89,7 @@ def _inline(svg: str, label: str, number: int) -> Image:
 
 
 def _with_own_ids(svg: str, start: str) -> str:
-    """Only ids that something refers to, with a start that other figures do not have.
+    """Keep only ids that are referred to, with a prefix that is unique to the figure.
 
     >>> _with_own_ids('<g id="a"><path id="b"/><use href="#b"/></g>', "f1-")
     '<g><path id="f1-b"/><use href="#f1-b"/></g>'

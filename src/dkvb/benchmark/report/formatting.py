@@ -1,4 +1,4 @@
-"""Numbers and lists as a page shows them."""
+"""Formatting of numbers and lists for the report."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def shown(value: Any) -> str:
-    """A cell of a table; mean ± standard deviation where there is one.
+    """Format a table cell: mean ± standard deviation, a number or a text.
 
     >>> shown({"mean": 81.523, "std": 0.2}), shown({"mean": 0.0312, "std": None})
     ('81.52 ± 0.20', '0.031')
@@ -31,7 +31,7 @@ def _few(small: float) -> int:
 
 
 def ranges(numbers: Iterable[int]) -> str:
-    """Whole numbers in few characters.
+    """Format whole numbers as ranges.
 
     >>> ranges([1, 2, 3, 4, 5]), ranges([1, 2]), ranges([7, 1, 2, 3]), ranges([])
     ('1–5', '1, 2', '1–3, 7', '–')
@@ -47,7 +47,8 @@ def ranges(numbers: Iterable[int]) -> str:
 
 
 def duration(seconds: float) -> str:
-    """
+    """Format seconds.
+
     >>> duration(0.31), duration(75), duration(5400)
     ('0.3 s', '1.2 min', '1.5 h')
     """
@@ -57,5 +58,5 @@ def duration(seconds: float) -> str:
 
 
 def listed(names: Iterable[str]) -> str:
-    """Each once, in order."""
+    """Join distinct names, in order."""
     return ", ".join(dict.fromkeys(name for name in names if name)) or "–"

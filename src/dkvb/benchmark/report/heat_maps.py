@@ -1,4 +1,4 @@
-"""Which class is taken for which, and what is known when: heat maps from records."""
+"""Heat maps: confusion matrices, and accuracy per class over the stream."""
 
 from __future__ import annotations
 
@@ -21,17 +21,15 @@ _MOST_PANELS = 5
 
 
 def shown(records: Sequence[RunRecord]) -> list[RunRecord]:
-    """One record a classifier: class-incremental, and of one seed, so that classes come in the
-    same order."""
+    """Return one class-incremental record per classifier, all of one seed."""
     ours = [record for record in only(records, order="class-incremental") if record.tasks[1:]]
     same = [record for record in ours if record.tasks == ours[0].tasks]
-    firsts = [own[0] for own in group_by(same, lambda record: record.classifier).values()]
+    firsts = [group[0] for group in group_by(same, lambda record: record.classifier).values()]
     return firsts[:_MOST_PANELS]
 
 
 def confusion(records: Sequence[RunRecord], path: Path) -> Path:
-    """Of each class (a row), the share of test rows taken for each class (a column), at the end;
-    classes in the order in which they were learned."""
+    """Plot final confusion matrices, classes in the order in which they were learned."""
     figure, every = _heat_panels(len(records))
     for axes, record in zip(every, records, strict=True):
         order = _order(record)
@@ -45,8 +43,7 @@ def confusion(records: Sequence[RunRecord], path: Path) -> Path:
 
 
 def over_time(records: Sequence[RunRecord], path: Path) -> Path:
-    """The accuracy on each class (a row) along the stream (left to right); classes in the order in
-    which they are learned."""
+    """Plot the accuracy on each class (rows) over the stream (left to right)."""
     figure, every = _heat_panels(len(records))
     for axes, record in zip(every, records, strict=True):
         order, n_tasks = _order(record), len(record.tasks)
@@ -70,7 +67,7 @@ def _heat_panels(n: int) -> tuple[Any, list[Any]]:
 def _heat(axes: Any, table: npt.NDArray[np.float64], extent: tuple[float, ...]) -> None:
     from matplotlib.colors import LinearSegmentedColormap
 
-    # From nothing to full colour, so that it stands on light and on dark.
+    # Transparent to opaque, for light and dark pages.
     colours = LinearSegmentedColormap.from_list("share", ["#2f6db300", "#2f6db3ff"])
     axes.imshow(
         table, extent=extent, vmin=0, vmax=1, cmap=colours, aspect="auto", interpolation="nearest"
@@ -79,7 +76,7 @@ def _heat(axes: Any, table: npt.NDArray[np.float64], extent: tuple[float, ...]) 
 
 def _task_lines(axes: Any, record: RunRecord, *, both: bool) -> None:
     ends = np.cumsum([len(task) for task in record.tasks])[:-1]
-    if len(ends) > 10:  # they would hide what they divide
+    if len(ends) > 10:  # too many lines hide the map
         return
     for end in ends:
         axes.axhline(end, color="#7b8794", linewidth=0.4)
@@ -101,5 +98,5 @@ def _name_classes(every: list[Any], record: RunRecord, label: str) -> None:
 
 
 def _order(record: RunRecord) -> list[int]:
-    """Columns of classes in the order in which their tasks came."""
+    """Return class indices in the order in which they were learned."""
     return [record.classes.index(label) for task in record.tasks for label in task]

@@ -69,8 +69,8 @@ class Report:
         """The HTML page, with styles and figures inside."""
         numbers = count(1)
         pictures = {
-            name: [_pictures(part.group, numbers) for part in own]
-            for name, own in self.parts.items()
+            name: [_pictures(part.group, numbers) for part in sections]
+            for name, sections in self.parts.items()
         }
         css = Markup((files(__package__) / "page.css").read_text(encoding="utf-8"))
         return self._rendered("page.html", pictures=pictures, css=css)
@@ -81,8 +81,8 @@ class Report:
         The page belongs beside that folder, with its name and the suffix .md.
         """
         drawn = {
-            name: [_drawn_to(part.group, images) for part in own]
-            for name, own in self.parts.items()
+            name: [_drawn_to(part.group, images) for part in sections]
+            for name, sections in self.parts.items()
         }
         own_name = images.with_suffix(".md").name
         return self._rendered("page.md", pictures=drawn, captions=CAPTIONS, own_name=own_name)
@@ -120,7 +120,7 @@ class Report:
                 }
                 for line in self.comparisons
             ],
-            "statements": [{**asdict(own), "mark": own.mark} for own in self.verdicts],
+            "statements": [{**asdict(v), "mark": v.mark} for v in self.verdicts],
         }
 
 
@@ -128,9 +128,9 @@ def build(folder: Path) -> Report:
     """Read a folder of records and return the report."""
     collection = collect(folder)
     parts = {
-        name: [Part(group, _about(group), _table(group)) for group in own]
+        name: [Part(group, _about(group), _table(group)) for group in groups]
         for name in EXPERIMENTS
-        if (own := collection.of(name))
+        if (groups := collection.of(name))
     }
     comparisons, verdicts = compare_targets(collection), evaluate_all(collection)
     return Report(folder.resolve().name, collection, comparisons, verdicts, parts)
@@ -218,13 +218,15 @@ def _table(group: Group) -> Table:
     for name, row in group.rows.items():
         short, _, data = name.rpartition(", ") if by_data_set else (name, "", "")
         parts.setdefault(data, {})[short] = _columns(row)
-    headings = list(dict.fromkeys(h for own in parts.values() for row in own.values() for h in row))
+    headings = list(
+        dict.fromkeys(h for rows in parts.values() for row in rows.values() for h in row)
+    )
     cells = {}
-    for data, own in parts.items():
-        names = list(own)
+    for data, rows in parts.items():
+        names = list(rows)
         if by_data_set:
-            names.sort(key=lambda name: -(own[name]["final accuracy"]["mean"] or 0))
-        cells[data] = [[name, *(shown(own[name].get(h)) for h in headings)] for name in names]
+            names.sort(key=lambda name: -(rows[name]["final accuracy"]["mean"] or 0))
+        cells[data] = [[name, *(shown(rows[name].get(h)) for h in headings)] for name in names]
     return Table(headings, cells)
 
 
@@ -260,5 +262,5 @@ def _versions(collection: Collection) -> list[str]:
     """Return the distinct sets of versions of the runs."""
     every: list[RunRecord] = [record for group in collection.groups for record in group.records]
     sets = ({k: v for k, v in record.versions.items() if k != "device"} for record in every)
-    texts = (", ".join(f"{name} {version}" for name, version in own.items()) for own in sets)
+    texts = (", ".join(f"{name} {version}" for name, version in one.items()) for one in sets)
     return sorted(set(texts))
