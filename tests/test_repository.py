@@ -120,3 +120,25 @@ def test_the_page_of_results_is_the_one_that_the_records_give(tmp_path: Path) ->
 
     text = build(ROOT / "results").markdown(tmp_path / "results")
     assert text == (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+
+
+def test_the_contract_on_private_modules_finds_imports_from_outside() -> None:
+    import grimp
+
+    from scripts.import_contracts import PrivateModulesContract
+
+    graph = grimp.ImportGraph()
+    for importer, imported in (
+        ("dkvb.cli.fit", "dkvb.cli._shared"),
+        ("dkvb.cli.sub.deep", "dkvb.cli._shared"),
+        ("dkvb.cli.fit", "dkvb._support.files"),
+        ("dkvb.deploy.store", "dkvb.cli._shared"),
+        ("dkvb.rules.sgd", "dkvb.bottleneck._parts.keys"),
+    ):
+        graph.add_import(importer=importer, imported=imported)
+    options = {"exceptions": ["dkvb._support"]}
+    contract = PrivateModulesContract("private", {"root_packages": ["dkvb"]}, options)
+    assert contract.check(graph, verbose=False).metadata["illegal"] == [
+        "dkvb.deploy.store -> dkvb.cli._shared",
+        "dkvb.rules.sgd -> dkvb.bottleneck._parts.keys",
+    ]

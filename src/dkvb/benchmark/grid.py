@@ -19,7 +19,7 @@ from dkvb.benchmark import streams
 from dkvb.benchmark.custom import import_custom, is_custom, make_custom
 from dkvb.benchmark.jobs import Job, RunSpec
 from dkvb.benchmark.records import RunRecord
-from dkvb.benchmark.runner import evaluate, evenly_spaced, params_of, prepare
+from dkvb.benchmark.runner import evaluate, evenly_spaced, get_all_params, prepare
 from dkvb.bottleneck import Keys
 from dkvb.estimators.registry import classifier_class, classifier_names, make_classifier
 from dkvb.rules import make_rule
@@ -318,7 +318,7 @@ class Grid:
     def _make_small(self, spec: ClassifierSpec, keys: Array) -> Any:
         if is_custom(spec.name):
             return self._make(spec, self.seeds[0], None)
-        params = params_of(self._make(spec, self.seeds[0], None))
+        params = get_all_params(self._make(spec, self.seeds[0], None))
         if "keys" in params:
             sizes = params.pop("keys") or {}
             renamed = {"epochs": "key_epochs", "method": "key_method"}

@@ -50,10 +50,10 @@ def rename_record(content: Mapping[str, Any]) -> dict[str, Any]:
     record = _rename_keys(content, RECORD_KEYS)
     record["curve"] = [_rename_keys(point, EVALUATION_KEYS) for point in record["curve"]]
     metrics = _rename_keys(record["metrics"], METRICS)
-    return {**record, "metrics": metrics, "config": rename_config(record["config"])}
+    return {**record, "metrics": metrics, "config": _rename_config(record["config"])}
 
 
-def rename_config(config: Mapping[str, Any]) -> dict[str, Any]:
+def _rename_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the configuration of a run with the present names of the rules' parameters."""
     renamed = {
         name: _rename_rule_parameters(config[name])

@@ -21,7 +21,6 @@ from dkvb import __version__
 from dkvb._support import process_group, validation
 from dkvb.benchmark import metrics
 from dkvb.benchmark.analysis.memory import pickled_size
-from dkvb.benchmark.legacy import rename_config
 from dkvb.benchmark.records import Evaluation, Number, RunRecord
 from dkvb.benchmark.sharding import Sharding
 from dkvb.benchmark.streams import Stream
@@ -34,26 +33,26 @@ _DECIMALS = 6  # in records: finer than one sample of a million
 
 
 def prepare(classifier: Any, X: Any) -> Any:
-    """Embeddings with codes that are searched for once, where a classifier has keys for them."""
+    """Return a batch whose codes are searched once, if the classifier has keys, else X."""
     if not hasattr(classifier, "batch"):
         return X
     try:
         batch = classifier.batch(X)
-    except NotFittedError:  # keys will be fitted to the first rows
+    except NotFittedError:  # keys will be fitted to the first task
         return X
     if hasattr(classifier, "key_settings") and make_rule(classifier.rule).uses_codes:
-        batch.codes  # noqa: B018  # searched for now, once for all tasks
+        batch.codes  # noqa: B018  # searched now, once for all tasks
     return batch
 
 
-def epochs_of(classifier: Any) -> int | None:
-    """The passes over the rows of each call; None where a classifier has no such parameter."""
-    epochs: int | None = params_of(classifier).get("epochs")
+def get_epochs(classifier: Any) -> int | None:
+    """Return the epochs per call of `partial_fit`, or None if a classifier has no epochs."""
+    epochs: int | None = get_all_params(classifier).get("epochs")
     return epochs
 
 
-def params_of(classifier: Any) -> dict[str, Any]:
-    """The parameters of a classifier, those of its rule among them."""
+def get_all_params(classifier: Any) -> dict[str, Any]:
+    """Return the parameters of a classifier together with those of its rule."""
     params = classifier.get_params(deep=False) if hasattr(classifier, "get_params") else {}
     if not hasattr(classifier, "key_settings"):  # no bottleneck
         return dict(params)
@@ -62,7 +61,7 @@ def params_of(classifier: Any) -> dict[str, Any]:
 
 
 def set_epochs(classifier: Any, epochs: int) -> None:
-    """Pass over the rows of the next call so often."""
+    """Set the epochs of the next call of `partial_fit`."""
     if not hasattr(classifier, "key_settings"):
         classifier.set_params(epochs=epochs)
     elif hasattr(classifier, "rule_"):
@@ -145,9 +144,9 @@ def evaluate(
         X_train = prepare(classifier, sharding.train_shard(X_train))
         X_test = prepare(classifier, sharding.test_shard(X_test))
     y_shard = sharding.train_shard(y_train)
-    params = params_of(classifier)
+    params = get_all_params(classifier)
     in_epochs = getattr(classifier, "learns_in_epochs", True)
-    steps = split_epochs(epochs_of(classifier) if in_epochs else None, evaluate_every)
+    steps = split_epochs(get_epochs(classifier) if in_epochs else None, evaluate_every)
 
     log = RunLog(stream, y_test, classes)
     title = name or type(classifier).__name__
@@ -262,9 +261,7 @@ class RunLog:
             seed=stream.seed if seed is None else seed,
             classes=classes.tolist(),
             tasks=[task.classes.tolist() for task in stream],
-            config=rename_config(
-                {"params": {key: _describe(value) for key, value in params.items()}, **config}
-            ),
+            config={"params": {key: _describe(value) for key, value in params.items()}, **config},
             versions=collect_versions(str(params.get("device", "cpu"))),
             curve=self.curve,
             accuracy_matrix=[
