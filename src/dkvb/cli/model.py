@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dkvb.cli._change import Change, change_of
+from dkvb.cli._change import change_of
 from dkvb.cli._items import DEFAULTS, ItemOptions, with_item_options
 from dkvb.cli._rows import AllowDownload, Data, check_same_encoder, read_rows
 from dkvb.cli._shared import (
@@ -81,7 +81,8 @@ def fit(
             model, made, encoder=rows.encoder, encoder_fingerprint=rows.encoder_fingerprint,
             rows=len(rows.y), overwrite=overwrite, wait=wait,
         ) as folder:  # fmt: skip
-            _acknowledge("fit", len(rows.y), folder.path, made, as_json, quiet)
+            if not quiet:
+                _acknowledge("fit", len(rows.y), folder.path, made, as_json)
 
 
 @with_item_options
@@ -96,6 +97,10 @@ def learn(
             "--dry-run", help="Say what learning would do to the old classes; change nothing."
         ),
     ] = False,
+    test: Annotated[
+        str | None,
+        typer.Option(help="Labelled rows, not learned, to measure the old classes on."),
+    ] = None,
     compact: Annotated[
         bool,
         typer.Option(
@@ -111,6 +116,10 @@ def learn(
     """Learn more rows, of known classes or new ones; when it says so, they are on disk."""
     with clear_errors(), short_warnings(), _opened(model, device, wait) as folder:
         rows = _rows(folder, data, encoder, allow_download, quiet)
+        held_out = None
+        if test is not None:
+            found = _rows(folder, test, encoder, allow_download, quiet, option="--test")
+            held_out = (found.x, found.y)
         before = folder.classifier
         if not quiet:
             _warn_if_learned(folder, data, rows, operation_id)
@@ -121,10 +130,19 @@ def learn(
             if compact:
                 folder.compact()
             after = folder.classifier
-        change = None if quiet else change_of(before, after)
-        _acknowledge(
-            "learn", count, folder.path, after, as_json, quiet, dry_run=dry_run, change=change
-        )
+        if quiet:
+            return
+        if as_json:
+            change = change_of(before, after, held_out)
+            facts: dict[str, Any] = {"dry_run": True} if dry_run else {}
+            facts |= {"old_classes": change.facts()} if change else {}
+            _acknowledge("learn", count, folder.path, after, True, **facts)
+            return
+        _acknowledge("learn", count, folder.path, after, False, dry_run=dry_run)
+        if change := change_of(before, after, held_out):
+            typer.echo(printable(change.line()))
+            if lost := change.warning():
+                warn(lost)
 
 
 @with_item_options
@@ -161,7 +179,8 @@ def forget(
             else:
                 rows = _rows(folder, str(data), encoder, allow_download, quiet, keep=False)
                 count = folder.forget_samples(rows.x, rows.y, operation_id=operation_id)
-            _acknowledge("forget", count, folder.path, folder.classifier, as_json, quiet)
+            if not quiet:
+                _acknowledge("forget", count, folder.path, folder.classifier, as_json)
             if not quiet and hasattr(folder.classifier, "keys_"):
                 note(
                     "keys stay as they were fitted; if they were fitted to what is forgotten "
@@ -190,7 +209,8 @@ def merge(
             for other, one in zip(others, found, strict=True):
                 check_same_encoder(f"OTHER {other}", one, known)
             count = folder.merge(*(one.classifier for one in found), operation_id=operation_id)
-            _acknowledge("merge", count, folder.path, folder.classifier, as_json, quiet)
+            if not quiet:
+                _acknowledge("merge", count, folder.path, folder.classifier, as_json)
 
 
 def read_model(path: Path, device: Device = Device.cpu) -> Any:
@@ -243,12 +263,18 @@ def _own_path(path: Path) -> Path:
 
 
 def _rows(
-    folder: Any, data: str, items: ItemOptions, allow_download: bool, quiet: bool, keep: bool = True
+    folder: Any,
+    data: str,
+    items: ItemOptions,
+    allow_download: bool,
+    quiet: bool,
+    keep: bool = True,
+    option: str = "--data",
 ) -> Any:
     device = folder.classifier.get_params().get("device", "cpu")
     return read_rows(
         data, items, labelled=True, like=folder.model, device=device, quiet=quiet,
-        allow_download=allow_download, keep=keep,
+        allow_download=allow_download, keep=keep, option=option,
     )  # fmt: skip
 
 
@@ -298,31 +324,15 @@ _DONE = {"fit": "learned", "learn": "learned", "forget": "forgot", "merge": "add
 
 
 def _acknowledge(
-    operation: str,
-    count: int,
-    path: Path,
-    classifier: Any,
-    as_json: bool,
-    quiet: bool,
-    *,
-    dry_run: bool = False,
-    change: Change | None = None,
+    operation: str, count: int, path: Path, classifier: Any, as_json: bool, **more: Any
 ) -> None:
-    """Say what is on disk now, or would be."""
-    if quiet:
-        return
+    """Say what is on disk now, or, with `dry_run`, would be."""
     if as_json:
-        facts: dict[str, Any] = {"operation": operation, "rows": count}
-        facts |= {"classes": len(classifier.classes_), "model": str(path)}
-        facts |= {"dry_run": True} if dry_run else {}
-        facts |= {"old_classes": change.facts()} if change else {}
-        typer.echo(to_json(facts))
+        facts = {"operation": operation, "rows": count, "classes": len(classifier.classes_)}
+        typer.echo(to_json({**facts, "model": str(path), **more}))
         return
+    dry_run = more.get("dry_run", False)
     done = f"would have {_DONE[operation]}" if dry_run else _DONE[operation]
     knows = "would know" if dry_run else "knows"
     classes = plural(len(classifier.classes_), "class", "classes")
     typer.echo(printable(f"{done} {plural(count, 'row')}; {path} {knows} {classes}"))
-    if change:
-        typer.echo(printable(change.line()))
-        if lost := change.warning():
-            warn(lost)

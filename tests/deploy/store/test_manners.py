@@ -129,11 +129,26 @@ class Measured:
 
 def test_what_learning_does_to_the_old_classes():
     change = _change.change_of(Measured(ant=0.9, bee=0.8), Measured(ant=0.88, bee=0.7, cow=1.0))
-    assert "85.0 % before, 79.0 % after" in change.line()
+    assert change.line() == (
+        "accuracy on the old classes, leave-one-out: 85.0 % before, 79.0 % after"
+    )
     assert list(change.losses()) == ["bee"]
     assert "more than 3 points: bee 80.0 % to 70.0 %;" in change.warning()
     assert _change.change_of(Measured(ant=0.9), Measured(ant=0.87)).warning() is None
     assert _change.change_of(object(), Measured(ant=1.0)) is None
+
+
+def test_old_classes_are_measured_on_held_out_rows_where_they_are_given(place):
+    X, y = rows(1)
+    np.savez("test.npz", x=np.concatenate([X, X[:5]]), y=np.concatenate([y, ["fox"] * 5]))
+    np.savez("new.npz", x=X[:4] + 9, y=["elk"] * 4)
+    done = dkvb("learn", "model", "--data", "new.npz", "--test", "test.npz", "--dry-run")
+    assert "accuracy on the old classes, held-out: 100.0 % before, 100.0 % after" in done.stdout
+    # The same rows under another name: the old class is gone.
+    wrong = np.flatnonzero(y == "bee")
+    np.savez("wrong.npz", x=np.repeat(X[wrong], 40, axis=0), y=["wasp"] * 40 * len(wrong))
+    done = dkvb("learn", "model", "--data", "wrong.npz", "--test", "test.npz", "--json")
+    assert json.loads(done.stdout)["old_classes"]["lost"].keys() == {"bee"}
 
 
 def test_learn_prints_a_line_and_warns_of_losses(place, monkeypatch):
