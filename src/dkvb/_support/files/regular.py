@@ -24,11 +24,11 @@ def check_regular(path: Path, limit: int) -> int:
 
 def read_regular(path: Path, limit: int) -> bytes:
     """The bytes of a regular file of at most `limit` bytes; others raise OSError."""
-    check_regular(path, limit)
+    size = check_regular(path, limit)
     # Between the check and here the name may have come to mean a pipe: opening must not wait.
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     with os.fdopen(handle, "rb") as file:
-        content = file.read(limit + 1)
-    if len(content) > limit:
-        raise OSError(f"{path} has more than {decimal(limit)}")
+        content = file.read(size + 1)  # as much as is asked for is allocated
+    if len(content) > size:
+        raise OSError(f"{path} grew while it was read")
     return content
