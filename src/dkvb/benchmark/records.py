@@ -74,9 +74,25 @@ class RunRecord:
                 Evaluation(**{"seen_accuracy": _seen_accuracy(content, point), **point})
                 for point in content["curve"]
             ]
+            _check_kinds(named)
             return cls(**named | {"curve": curve})
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise ValueError(f"line: expected a whole run record; got {line[:40]!r}...") from error
+
+
+_KINDS: dict[str, type] = {
+    **dict.fromkeys(("classifier", "stream", "run_id"), str),
+    **dict.fromkeys(("classes", "tasks", "accuracy_matrix"), list),
+    **dict.fromkeys(("config", "versions", "metrics", "times", "extra"), dict),
+}
+
+
+def _check_kinds(named: Mapping[str, Any]) -> None:
+    """Raise for fields that are not of the types that whoever reads records relies on."""
+    numbers = [*named["metrics"].values(), *named["times"].values()]
+    right = all(type(named[name]) is kind for name, kind in _KINDS.items() if name in named)
+    if not right or not all(type(one) in (int, float, type(None)) for one in numbers):
+        raise TypeError("a field has another type")
 
 
 def _is_required(field: Any) -> bool:
@@ -187,7 +203,7 @@ def _summarise_seeds(records: Sequence[RunRecord]) -> dict[str, dict[str, Number
     }
     summary["test_loss"] = mean_and_std([r.metrics.get("test_loss") for r in records])
     for step in ("learn", "predict"):
-        summary[f"{step}_seconds"] = mean_and_std([r.times[step] for r in records])
+        summary[f"{step}_seconds"] = mean_and_std([r.times.get(step) for r in records])
     return summary
 
 

@@ -14,17 +14,19 @@ import argparse
 import hashlib
 import io
 import json
+import os
 import resource
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
+import traceback
 import warnings
 import zipfile
 from collections import Counter
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -404,25 +406,31 @@ def _copy(good: Path, target: Path) -> Path:
 
 
 def run(name: str, seed: int, count: int) -> list[dict[str, Any]]:
-    """One line per file, in processes of their own: a signal costs one file."""
+    """One line per file, tried in forked processes: a signal costs one file."""
     lines: list[dict[str, Any]] = []
     first = 0
     with tempfile.TemporaryDirectory() as folder:
-        progress = Path(folder) / "progress"
+        out, progress = Path(folder) / "out", Path(folder) / "progress"
         while first < count:
-            done = subprocess.run(
-                [sys.executable, "-m", "tests.support.files.spoilt", "--kind", name,
-                 "--seed", str(seed), "--first", str(first), "--files", str(count),
-                 "--progress", str(progress)],
-                stdout=subprocess.PIPE, text=True,
-            )  # fmt: skip
-            lines += [json.loads(line) for line in done.stdout.splitlines()]
-            if done.returncode == 0:
+            child = os.fork()
+            if child == 0:
+                code = 1
+                try:
+                    with out.open("w") as file, redirect_stdout(file):
+                        try_files(name, seed, first, count, progress)
+                    code = 0
+                except BaseException:
+                    traceback.print_exc()
+                finally:
+                    os._exit(code)
+            code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            lines += [json.loads(line) for line in out.read_text().splitlines()]
+            if code == 0:
                 break
-            if not progress.exists():
-                sys.exit(f"{name}: no file was tried")
+            if code > 0 or not progress.exists():
+                sys.exit(f"{name}: files could not be tried")
             number = json.loads(progress.read_text())
-            lines.append({"way": "", "wrong": f"{name}, file {number}: ended {done.returncode}"})
+            lines.append({"way": "", "wrong": f"{name}, file {number}: signal {-code}"})
             first = number + 1
     return lines
 
@@ -432,12 +440,7 @@ def main() -> None:
     parser.add_argument("--files", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--kind", choices=KINDS)
-    parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--progress", type=Path)
     options = parser.parse_args()
-    if options.progress is not None:
-        try_files(options.kind, options.seed, options.first, options.files, options.progress)
-        return
     start = time.perf_counter()
     kinds = [options.kind] if options.kind else list(KINDS)
     found = {name: run(name, options.seed, options.files // len(kinds)) for name in kinds}

@@ -1,4 +1,4 @@
-"""Some spoilt files; `make torture` tries ten thousand."""
+"""Some spoilt files; `make torture` tries twenty thousand."""
 
 import json
 import os
@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory is limited as Linux does")
 
-@pytest.mark.skipif(sys.platform != "linux", reason="memory is limited as Linux does")
-def test_spoilt_files_load_or_say_why_not():
-    program = [sys.executable, "-m", "tests.support.files.fuzz", "--files", "255"]
+
+def report_of(module, files, *more):
     done = subprocess.run(
-        program,
+        [sys.executable, "-m", f"tests.support.files.{module}", "--files", str(files), *more],
         cwd=Path(__file__).parents[3],
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
@@ -22,6 +22,17 @@ def test_spoilt_files_load_or_say_why_not():
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads(done.stdout)
     assert report["wrong"] == []
+    return report
+
+
+def test_spoilt_files_load_or_say_why_not():
+    report = report_of("fuzz", 255)
     assert "loaded" not in report["outcomes"]["bytes"]
     assert report["outcomes"]["bytes"]["damaged"] > 40
     assert report["outcomes"]["facts and tensors"]["damaged"] > 40
+
+
+def test_other_spoilt_files_are_read_or_refused():
+    outcomes = report_of("spoilt", 400)["outcomes"]
+    for kind in ("journal", "npz", "npy", "csv", "jsonl", "onnx"):
+        assert outcomes[kind]["refused"] >= 10, kind
