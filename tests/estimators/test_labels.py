@@ -136,3 +136,39 @@ def test_list_round_trip(labels):
     assert again.kind == index.kind
     assert again.classes_.tolist() == sorted(set(labels))
     assert again.indices(labels).tolist() == index.indices(labels).tolist()
+
+
+def test_integers_that_no_float_holds_do_not_meet_floats():
+    index = LabelIndex()
+    index.add(np.array([2**53, 2**53 + 1]))
+    before = index.to_list()
+    with pytest.raises(ValueError, match=r"below 2\*\*53 beside labels that are floats"):
+        index.add(np.array([1.0]))
+    assert index.to_list() == before == [2**53, 2**53 + 1]
+    assert len(index.classes_) == 2
+    other = LabelIndex()
+    other.add(np.array([0.5 * 2**60, 3.0]))
+    with pytest.raises(ValueError, match=r"got 9007199254740993, which no float holds"):
+        other.add(np.array([2**53 + 1]))
+    other.add(np.array([2**53]))  # which a float holds
+    assert other.classes_.tolist() == [3.0, float(2**53), 2.0**59]
+
+
+@pytest.mark.parametrize("other", ["a\0", "a\n", "a\x1b[2J", "b" * 1001, "\ud800"])
+def test_labels_that_a_file_or_a_terminal_would_change_are_refused(other):
+    for labels in (["a", other], np.array(["a", other], dtype=object)):
+        with pytest.raises(ValueError, match="y: expected labels"):
+            LabelIndex().after_call(None, labels)
+
+
+def test_a_small_file_with_one_long_label_does_not_take_much_memory(monkeypatch):
+    from dkvb._support.files import FileError, State
+    from dkvb.estimators import serialisation
+
+    monkeypatch.setattr(serialisation, "_LABEL_CHARACTERS", 100_000)
+    listed = [str(number) for number in range(1000)]
+    good = State(facts={"kind": "string", "dtype": None, "labels": listed})
+    assert len(serialisation.labels_from(good)) == 1000
+    bad = State(facts={"kind": "string", "dtype": None, "labels": [*listed, "a" * 1000]})
+    with pytest.raises(FileError, match="labels: expected at most 100,000 characters"):
+        serialisation.labels_from(bad)

@@ -136,9 +136,13 @@ class LabelIndex:
         self._same_kind(kind, name)
         # A 64-bit unsigned and a signed integer would meet in a float, which cannot hold either.
         own = np.dtype(np.int64) if array.dtype == np.uint64 else array.dtype
-        self._dtype = np.result_type(self._dtype, own) if self._index else own
+        dtype = np.result_type(self._dtype, own) if self._index else own
+        distinct = _distinct(array)
+        if dtype.kind == "f":
+            _check_exact([*self._index, *distinct], dtype, name)
+        self._dtype = dtype
         self.kind = kind
-        for label in _distinct(array):
+        for label in distinct:
             self._index.setdefault(label, len(self._index))
         self._sorted = None
 
@@ -254,6 +258,16 @@ class LabelIndex:
             order = np.argsort(array, kind="stable").astype(np.int64)
             self._sorted = array[order], order
         return self._sorted
+
+
+def _check_exact(labels: list[int], dtype: np.dtype[Any], name: str) -> None:
+    """Raise where integers and floats meet and an integer from 2**53 on would become another."""
+    lost = next((label for label in labels if int(dtype.type(label)) != label), None)
+    if lost is not None:
+        raise ValueError(
+            f"{name}: expected integers below 2**53 beside labels that are floats; got {lost}, "
+            "which no float holds; convert all labels to integers or to strings"
+        )
 
 
 def _shown(labels: list[Any]) -> str:

@@ -162,6 +162,9 @@ def _name_of(estimator: BaseEstimator) -> str:
 
 
 # ---------------------------------------------------------------------------------------- labels
+_LABEL_CHARACTERS = 1 << 27  # 512 MB in an array: 2**17 classes of 1,000 characters each
+
+
 def labels_state(labels: LabelIndex) -> State:
     """Labels in the order of their columns, and the dtype that they came in."""
     dtype = labels.classes_.dtype.str if labels.kind == "number" else None
@@ -175,6 +178,11 @@ def labels_from(state: State) -> LabelIndex:
     if not alike or (kind is None) != (not listed) or len(set(listed)) < len(listed):
         raise state.damaged("labels: expected distinct ones of one kind")
     dtype = np.dtype({"boolean": np.bool_, "string": np.str_}.get(kind, np.int64))
+    if kind == "string" and len(listed) * max(map(len, listed)) > _LABEL_CHARACTERS:
+        raise state.damaged(  # an array of labels is as wide as its longest
+            f"labels: expected at most {_LABEL_CHARACTERS:,} characters, {len(listed)} times the "
+            f"longest; got labels of up to {max(map(len, listed)):,}"
+        )
     if kind == "number":
         text = state.fact("dtype", str)
         try:

@@ -259,16 +259,18 @@ def make_folder(folder: Path) -> Path:
 
 
 def spoil_journal(path: Path, rng: Rng) -> None:
-    from dkvb.deploy.store import journal
+    from dkvb._support import files
+    from dkvb.deploy.store import framing
 
     raw = path.read_bytes()
-    records = list(journal._records(raw, path))
-    number = int(rng.integers(len(records)))
-    start = records[number - 1][1] if number else 0
-    contents, end = records[number]
-    framed = journal._framed(contents.kind, spoilt_state(contents.state, rng))
-    framed = framed if number else framed[:-4]  # the first has no checksum at its end
-    path.write_bytes(raw[:start] + framed + raw[end:])
+    found = list(framing.records(raw, path))
+    number = int(rng.integers(len(found)))
+    start = found[number - 1][2] if number else 0
+    _, content, end = found[number]
+    contents = files.decode(content, path)
+    _, chunks = files.encode(contents.kind, spoilt_state(contents.state, rng))
+    changed = framing.framed(b"".join(chunks), first=number == 0)
+    path.write_bytes(raw[:start] + changed + raw[end:])
 
 
 def read_model_folder(path: Path) -> None:
