@@ -24,9 +24,10 @@ torture: $(STAMP)  ## kills, faults at every system call, threads, a full disk, 
 	$(BIN)/python -m tests.deploy.store.contention --kills 100
 	$(BIN)/python -m tests.deploy.store.faults --share 0.1
 	$(BIN)/pytest -q -p no:cacheprovider tests/deploy/store/test_full_disk.py tests/deploy/store/test_threads.py
-	$(BIN)/python -m tests.support.files.fuzz --files 10000
+	$(BIN)/python -m tests.support.files.fuzz --files 10000 & models=$$!; \
+	$(BIN)/python -m tests.support.files.spoilt --files 10000 && wait $$models
 
-lint: $(STAMP)  ## style, types, and which room may import which
+lint: $(STAMP)  ## style, types, and which package may import which
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy

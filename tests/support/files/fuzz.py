@@ -28,6 +28,7 @@ import torch
 from dkvb import (
     BottleneckClassifier,
     BottleneckRegressor,
+    KernelClassifier,
     Keys,
     KeyValueBottleneck,
     fit_keys,
@@ -40,7 +41,7 @@ from dkvb.estimators.registry import load_classifier, make_classifier
 SECONDS = 10  # a file may take
 SLACK = 2 << 20  # bytes that Python and the allocator take for themselves
 
-RIVALS: dict[str, dict[str, Any]] = {
+BASELINES: dict[str, dict[str, Any]] = {
     "linear": {"optimizer": "adam"},
     "mlp": {"hidden": 64},
     "sdmlp": {"n_neurons": 64},
@@ -70,8 +71,9 @@ def models() -> dict[str, Any]:
         "least_squares": BottleneckClassifier(small, storing).fit(X, y),
         "frozen": BottleneckClassifier(small, rule="least_squares").fit(X, y).freeze(),
         "regressor": BottleneckRegressor(small).fit(X, X[:, 0]),
+        "kernel": KernelClassifier().fit(X, y),
     }
-    for name, settings in RIVALS.items():
+    for name, settings in BASELINES.items():
         made[name] = make_classifier(name, settings).fit(X, y)
     return made
 
@@ -135,9 +137,16 @@ def _spoil_fact(facts: Any, rng: np.random.Generator) -> None:
 
 def _spoil_tensor(tensors: dict[str, Any], name: str, rng: np.random.Generator) -> None:
     tensor = tensors[name].clone()
-    way = rng.integers(7)
+    way = rng.integers(10)
     if way == 0:
         del tensors[name]
+    elif way == 7 and tensor.ndim > 1:
+        tensors[name] = tensor.transpose(0, 1).contiguous()
+    elif way == 8 and tensor.is_floating_point():
+        tensors[name] = tensor * float(rng.choice([0.0, -1.0, 1e-30, 1e30]))
+    elif way == 9:
+        other = sorted(tensors)[int(rng.integers(len(tensors)))]
+        tensors[name] = tensors[other].clone()
     elif way == 1 and tensor.ndim:
         tensors[name] = tensor[: int(rng.integers(len(tensor) + 1))].clone()
     elif way == 2:
@@ -218,6 +227,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--files", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--kind", help="one kind of model; all of them in turn unless given")
     options = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
@@ -233,7 +243,7 @@ def main() -> None:
             model.save(path)
             contents[name] = path.read_bytes()
             assert outcome(path, name) == "loaded", name
-        names = list(contents)
+        names = [options.kind] if options.kind else list(contents)
         for number in range(options.files):
             name = names[number % len(names)]
             way = list(found)[int(rng.integers(2))]

@@ -73,7 +73,10 @@ def kernel_state_from(
     if not state.part("solution").facts:
         return result
     solution = _solution_from(state.part("solution"), examples, len(labels), device)
-    return result.with_solution(solution, current=state.fact("solved", bool))
+    solved = state.fact("solved", bool)
+    if solved and "alpha" not in state.part("solution").tensors:
+        raise state.damaged("solution: expected alpha, since it is said to be solved")
+    return result.with_solution(solution, current=solved)
 
 
 def record_state(X: Tensor, y: NDArray[Any], known: LabelIndex) -> State:
