@@ -85,7 +85,7 @@ def _nothing(handle: int) -> None:
 
 # ------------------------------------------------------------------------------------- operations
 def reference(name: str, *batches: Any) -> Any:
-    if name == "prototypes":
+    if name in ("prototypes", "kernel"):
         model = make_classifier(name)
         for batch in batches:
             model.partial_fit(*batch)
@@ -111,7 +111,7 @@ def change(model: Any, operation: str, name: str) -> None:
     elif operation == "forget_samples":
         model.forget_samples(X[:3], SECRET, operation_id=ID)
     elif operation == "merge":
-        model.merge(learned(name, (X[:9], Y[:9])), operation_id=ID)
+        model.merge(reference(name, (X[:9], Y[:9])), operation_id=ID)
     else:
         model.compact()
 
@@ -136,9 +136,9 @@ def expected(operation: str, name: str) -> Any:
 
 def operations(name: str) -> list[str]:
     kept = ["fit", "overwrite", "first learn", "learn", "learn and compact", "compact"]
-    if name in ("counts", "samples"):
+    if name in ("kernel", "counts", "samples"):
         kept += ["forget", "merge"]
-    return [*kept, "forget_samples"] if name in ("counts", "samples", "least_squares") else kept
+    return kept if name in ("sgd", "prototypes") else [*kept, "forget_samples"]
 
 
 def same(one: Any, other: Any) -> bool:
@@ -302,7 +302,7 @@ def attack(
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--share", type=float, default=1.0)
-    parser.add_argument("--names", default="counts,samples,least_squares,sgd,prototypes")
+    parser.add_argument("--names", default="kernel,counts,samples,least_squares,sgd,prototypes")
     parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(4), "little"))
     options = parser.parse_args()
     torch.set_num_threads(1)

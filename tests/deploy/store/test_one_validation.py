@@ -17,6 +17,7 @@ CLASSIFIERS = {
     "counts": lambda: bottleneck("counts", novelty_threshold=0.99),
     "sgd": lambda: bottleneck("sgd", novelty_threshold=0.99),
     "least_squares": lambda: bottleneck("least_squares", novelty_threshold=0.99),
+    "kernel": lambda: make_classifier("kernel", {"novelty_threshold": 0.99}),
     "prototypes": lambda: make_classifier("prototypes"),
 }
 

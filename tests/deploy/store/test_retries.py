@@ -20,7 +20,7 @@ def no_space(*_):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.parametrize("name", ["counts", "samples", "sgd", "prototypes"])
+@pytest.mark.parametrize("name", ["kernel", "counts", "samples", "sgd", "prototypes"])
 def test_faults_at_system_calls(name):
     """A sample; `make torture` tries them all."""
     seed = int(np.random.default_rng().integers(2**32))

@@ -10,6 +10,7 @@ from dkvb.deploy.store import create, open_folder, read_folder
 from dkvb.estimators.registry import make_classifier
 
 from ...support.files.models import assert_same, rows
+from .faults import reference
 from .shared import assert_same_state, learned
 
 THREADS = 8
@@ -20,11 +21,11 @@ def batch(label):
     return rng.normal(size=(3, 6)).astype(np.float32), [label] * 3
 
 
-@pytest.mark.parametrize("name", ["counts", "samples"])
+@pytest.mark.parametrize("name", ["kernel", "counts", "samples"])
 def test_eight_threads_learn_forget_and_predict_with_one_model(path, name):
     X, y = rows()
     labels = [[f"{thread}-{i}" for i in range(6)] for thread in range(THREADS)]
-    with create(path, learned(name, (X, y))) as model:
+    with create(path, reference(name, (X, y))) as model:
 
         def work(own):
             for i, label in enumerate(own):
@@ -38,7 +39,7 @@ def test_eight_threads_learn_forget_and_predict_with_one_model(path, name):
             for done in [pool.submit(work, own) for own in labels]:
                 done.result()
         kept = [label for own in labels for i, label in enumerate(own) if i % 3 != 1]
-        expected = learned(name, (X, y), *map(batch, kept))
+        expected = reference(name, (X, y), *map(batch, kept))
         assert_same_state(model.classifier, expected)
     found = read_folder(path)
     assert_same_state(found.classifier, expected)
