@@ -89,3 +89,14 @@ def test_a_sample_by_lowest_hash_has_every_class():
     assert len(which) == 54
     assert counts[2] == 1
     assert abs(float(counts[0]) - 49) <= 1
+
+
+@pytest.mark.parametrize("largest", [0.99999, 1.9999, 3.99999, 65535.9, 1e-30, 2.0**-140 * 0.99999])
+def test_what_rounds_up_to_a_power_of_two_is_quantised_to_the_same_bits_again(largest):
+    """A file with such an embedding was refused as damaged."""
+    X = torch.tensor([[largest, largest / 3, -largest / 7]], dtype=torch.float32)
+    examples = Examples.of(X, torch.zeros(1, dtype=torch.int64))
+    again = Examples.of(examples.embeddings(), examples.targets)
+    assert torch.equal(again.halves, examples.halves)
+    assert torch.equal(again.exponents, examples.exponents)
+    assert torch.equal(again.hashes, examples.hashes)

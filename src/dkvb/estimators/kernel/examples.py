@@ -159,9 +159,13 @@ def _quantised(X: Tensor) -> tuple[Tensor, Tensor]:
     """Embeddings as float16 numbers in units of a power of two per row."""
     largest = X.abs().amax(dim=1)
     exponents = torch.frexp(largest).exponent - _TOP
-    exponents = torch.where(largest > 0, exponents, 0).short()
+    exponents = torch.where(largest > 0, exponents, 0)
     # In float64, so that neither the unit nor the quotient leaves the range of numbers.
-    return torch.ldexp(X.double(), -exponents[:, None]).half(), exponents
+    halves = torch.ldexp(X.double(), -exponents[:, None]).half()
+    # Rounding may lift the largest number to the next power of two, whose unit is the next one:
+    # what is read back must be quantised to the same bits.
+    exponents += halves.abs().amax(dim=1) >= 2.0**_TOP
+    return torch.ldexp(X.double(), -exponents[:, None]).half(), exponents.short()
 
 
 def _embeddings(halves: Tensor, exponents: Tensor) -> Tensor:
