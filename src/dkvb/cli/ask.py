@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,6 +24,7 @@ from dkvb.cli._shared import (
     Quiet,
     available,
     clear_errors,
+    plural,
     printable,
     short_warnings,
     to_json,
@@ -33,6 +35,7 @@ AnyModel = Annotated[
     Path, typer.Argument(metavar="MODEL", help="Folder of a model, or its safetensors file.")
 ]
 _QUANTILES = (0.5, 0.9, 0.99)
+_MOST_SUSPECTS = 20
 
 
 class Dtype(StrEnum):
@@ -231,7 +234,18 @@ def _facts(path: Path, found: Any) -> dict[str, Any]:
             "selected": round(float((usage > 0).mean()), 4),
             "held_out_novelty": _quantiles(keys.novelty.double().numpy()),
         }
+    if hasattr(classifier, "class_count_"):
         facts["examples"] = {str(label): n for label, n in classifier.class_count_.items()}
+    if hasattr(classifier, "class_accuracy"):
+        facts["accuracy"] = {
+            "kind": classifier.loo_kind_,
+            "mean": classifier.loo_score_,
+            "per_class": {str(k): v for k, v in classifier.class_accuracy().items()},
+        }
+        facts["suspects"] = [
+            {"id": one.id, "label": str(one.label), "predicted": str(one.predicted)}
+            for one in classifier.suspects(_MOST_SUSPECTS)
+        ]
     return facts
 
 
@@ -273,14 +287,31 @@ def _show_facts(facts: dict[str, Any]) -> None:
         lines["novelty of data"] = _quantile_text(facts["novelty_of_data"])
     for name, text in lines.items():
         typer.echo(f"{name:<20}{printable(text)}")
-    for heading, counts in (
-        ("files", {name: decimal(size) for name, size in facts["files"].items()}),
-        ("rows per class", facts.get("examples", {})),
-    ):
-        if counts:
-            typer.echo(heading)
-        for name, count in counts.items():
-            typer.echo(f"  {printable(name):<38} {count}")
+    _show_list("files", {name: decimal(size) for name, size in facts["files"].items()})
+    counts = facts.get("examples", {})
+    if "accuracy" not in facts:
+        _show_list("rows per class", counts)
+        return
+    measured = facts["accuracy"]
+    per_class = {label: f"{100 * value:.1f} %" for label, value in measured["per_class"].items()}
+    mean = f"{100 * measured['mean']:.1f} %"
+    if facts["suspects"]:
+        shown = Counter(f"{one['label']}, like {one['predicted']}" for one in facts["suspects"])
+        _show_list(
+            "rows whose label the others contradict, the clearest first",
+            {pair: plural(n, "row") for pair, n in shown.items()},
+        )
+    _show_list(
+        f"rows and accuracy per class, {measured['kind']}, {mean} in all",
+        {label: f"{n:<10} {per_class.get(label, '-')}" for label, n in counts.items()},
+    )
+
+
+def _show_list(heading: str, items: dict[str, Any]) -> None:
+    if items:
+        typer.echo(heading)
+    for name, text in items.items():
+        typer.echo(f"  {printable(name):<38} {text}")
 
 
 def _quantile_text(quantiles: dict[str, float]) -> str:

@@ -48,7 +48,7 @@ def fit(
     ] = None,
     classifier: Annotated[
         str, typer.Option(metavar="NAME[:key=value,...]", help="Classifier to train.")
-    ] = "bottleneck:rule=counts",
+    ] = "kernel",
     encoder: ItemOptions = DEFAULTS,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace the model in the folder.")
@@ -83,6 +83,11 @@ def fit(
         ) as folder:  # fmt: skip
             if not quiet:
                 _acknowledge("fit", len(rows.y), folder.path, made, as_json)
+                if spec.name == "kernel":
+                    note(
+                        "the model keeps the embeddings that it learns, in half precision; "
+                        "--classifier bottleneck:rule=counts keeps none"
+                    )
 
 
 @with_item_options

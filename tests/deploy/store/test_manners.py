@@ -204,6 +204,28 @@ def test_keys_come_from_a_file_of_keys_or_from_a_model(place, source):
     good("merge", "model", "new")
 
 
+def test_the_default_classifier_keeps_embeddings_says_so_and_measures_itself(place):
+    done = dkvb("fit", "new", "--data", "rows.npz")
+    assert "keeps the embeddings that it learns" in done.stderr
+    assert isinstance(read_folder("new").classifier, library.KernelClassifier)
+    X, y = rows(1)
+    np.savez("new.npz", x=X[:8] + 9, y=["elk"] * 8)
+    done = dkvb("learn", "new", "--data", "new.npz")
+    assert "accuracy on the old classes, leave-one-out: 100.0 % before, 100.0 %" in done.stdout
+    np.savez("wrong.npz", x=X[y == "bee"], y=["ant"] * 15)
+    done = dkvb("learn", "new", "--data", "wrong.npz")
+    assert "old classes lost more than 3 points: " in done.stderr
+    facts = json.loads(good("inspect", "new", "--json"))
+    assert facts["examples"] == {"ant": 30, "bee": 15, "cow": 15, "elk": 8, "yak": 15}
+    assert facts["accuracy"]["per_class"]["cow"] == 1.0
+    assert facts["suspects"]
+    text = good("inspect", "new")
+    assert "accuracy per class, leave-one-out" in text
+    assert max(map(len, text.splitlines())) <= 80
+    quiet = dkvb("fit", "plain", "--data", "rows.npz", "--classifier", "prototypes")
+    assert "keeps" not in quiet.stderr
+
+
 def test_keys_of_another_width_or_of_none_are_refused(place):
     np.savez("wide.npz", x=np.zeros((4, 9)), y=["ant"] * 4)
     good("fit", "plain", "--data", "rows.npz", "--classifier", "prototypes")
