@@ -28,6 +28,7 @@ from dkvb.benchmark.paper._synthetic import Mixture
 from dkvb.bottleneck import Batch, Keys
 from dkvb.rules.counts import state as counts
 from dkvb.rules.sgd import descent as sgd
+from dkvb.rules.sgd.rule import logits
 
 TARGETS = {"snapping": 3.0, "counts": 0.5, "sgd": 60.0}  # seconds on one H200 at full size
 
@@ -235,6 +236,6 @@ def _descend(
         row["note"] = f"{len(tasks)} tasks × {s.epochs} epochs, {steps:,} steps"
     found = keys.codes(x_test, active=state.active)
     with bench.timed("sgd, predicting", rows=s.n_test_rows) as row:
-        predicted = sgd.scores(state, found).argmax(dim=1).cpu().numpy()
+        predicted = logits(state, found).argmax(dim=1).cpu().numpy()
         row["accuracy"] = float((predicted == y_test).mean())
         row["note"] = f"{row['accuracy']:.1%} right, of synthetic rows"

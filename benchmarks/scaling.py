@@ -224,7 +224,7 @@ def _counts(shape: Shape, n: int) -> Prepared:
         local = counts.update(empty, codes, y)
         longest = max(process_group.all_gather_objects(len(local.whole)))
         kept = max(process_group.all_gather_objects(len(local.kept_codes)))
-        from dkvb.rules.counts.counting import sends_table
+        from dkvb.rules.counts.sparse import sends_table
 
         per_class = 8 * Y
         if sends_table(longest, s.n_codebooks * s.n_pairs * Y):

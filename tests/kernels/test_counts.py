@@ -25,7 +25,7 @@ def as_list(counts):
 @given(first=lists, second=lists)
 def test_joined_lists_are_sums_without_zeros(backend, first, second):
     sums = {p: first.get(p, 0) + second.get(p, 0) for p in first | second}
-    places, counts = tally.join(as_list(first), as_list(second), backend)
+    places, counts = tally.backend("cpu", backend).join(*as_list(first), *as_list(second))
     expected_places, expected_counts = as_list({p: n for p, n in sums.items() if n})
     assert torch.equal(places, expected_places)
     assert torch.equal(counts, expected_counts)
@@ -51,7 +51,7 @@ def test_rows_add_up_what_their_pairs_hold(backend, chunk, n, C, K, Y, monkeypat
     monkeypatch.setattr("dkvb.kernels.counts.oracle.CHUNK_ELEMENTS", chunk)
     table = rng.integers(0, 3, size=(C * K, Y))
     codes = torch.from_numpy(rng.integers(K, size=(n, C)) + np.arange(C) * K)
-    found = tally.pool(bounded(table), codes, Y, backend)
+    found = tally.backend("cpu", backend).pool(bounded(table), codes, Y)
     assert np.array_equal(found.numpy(), table[codes.numpy()].sum(axis=1))
 
 
@@ -75,7 +75,7 @@ def test_logarithms_of_what_pairs_and_their_regions_hold(
         inside = inside + weights[1 + r] * shares[cell][:, :, None] * regional[cell]
     lists = bounded(own), bounded(regional)
     arrays = (torch.from_numpy(a) for a in (pairs, cells, shares, weights, constant))
-    found = tally.pool_logs(*lists, *arrays, backend)
+    found = tally.backend("cpu", backend).pool_logs(*lists, *arrays)
     np.testing.assert_allclose(found, np.log(inside).sum(axis=1), rtol=1e-12)
 
 
@@ -85,7 +85,39 @@ def test_logarithms_of_what_pairs_and_their_regions_hold(
 def test_hashes_of_codes_wrap_and_mix(backend, kind, n, C, rng):
     codes = rng.integers(1 << 16, size=(n, C))
     factors = rng.integers(-(1 << 63), 1 << 63, size=C, dtype=np.int64)
-    found = tally.hash_codes(torch.from_numpy(codes).to(kind), torch.from_numpy(factors), backend)
+    hash_codes = tally.backend("cpu", backend).hash_codes
+    found = hash_codes(torch.from_numpy(codes).to(kind), torch.from_numpy(factors))
     sums = [sum(map(int.__mul__, row, factors.tolist())) for row in codes.tolist()]
     wrapped = torch.tensor([(s + (1 << 63)) % (1 << 64) - (1 << 63) for s in sums]).long()
     assert torch.equal(found, bits(3, wrapped, 0, 0))
+
+
+@pytest.mark.parametrize("backend", ["cpu", "oracle"])
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+@pytest.mark.parametrize("code_type", [torch.int32, torch.uint16])
+def test_counts(backend, dtype, code_type):
+    torch.manual_seed(0)
+    n, C, K, Y = 601, 37, 11, 3
+    codes, columns = torch.randint(K, (n, C)), torch.randint(Y, (n,))
+    expected = torch.zeros(C, K, Y, dtype=dtype)
+    for c in range(C):
+        for i in range(n):
+            expected[c, codes[i, c], columns[i]] += 1
+    counts = torch.zeros(C, K, Y, dtype=dtype)
+    tally.backend("cpu", backend).count(codes.to(code_type), columns, counts)
+    assert torch.equal(counts, expected)
+    tally.backend("cpu", backend).count(codes.to(code_type), columns, counts, sign=-1)
+    assert not counts.any()
+
+
+@pytest.mark.parametrize(
+    ("code", "column", "message"),
+    [(11, 0, "codes: expected 0 to 10"), (-1, 0, "codes"), (0, 3, "columns: expected 0 to 2")],
+)
+def test_counts_outside_the_table_are_refused(code, column, message):
+    codes, columns = torch.zeros(4, 2, dtype=torch.int32), torch.zeros(4, dtype=torch.int64)
+    codes[2, 1], columns[3] = code, column
+    counts = torch.zeros(2, 11, 3, dtype=torch.int64)
+    with pytest.raises(ValueError, match=message):
+        tally.backend("cpu", "cpu").count(codes, columns, counts)
+    assert not counts.any()

@@ -85,37 +85,6 @@ def test_a_pass_of_lloyd_equals_the_oracle(shape):
     assert ours[2].dtype == ours[3].dtype == torch.float64
 
 
-@pytest.mark.parametrize("backend", ["cpu", "oracle"])
-@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
-@pytest.mark.parametrize("code_type", [torch.int32, torch.uint16])
-def test_counts(backend, dtype, code_type):
-    torch.manual_seed(0)
-    n, C, K, Y = 601, 37, 11, 3
-    codes, columns = torch.randint(K, (n, C)), torch.randint(Y, (n,))
-    expected = torch.zeros(C, K, Y, dtype=dtype)
-    for c in range(C):
-        for i in range(n):
-            expected[c, codes[i, c], columns[i]] += 1
-    counts = torch.zeros(C, K, Y, dtype=dtype)
-    accumulate.count(codes.to(code_type), columns, counts, backend=backend)
-    assert torch.equal(counts, expected)
-    accumulate.count(codes.to(code_type), columns, counts, sign=-1, backend=backend)
-    assert not counts.any()
-
-
-@pytest.mark.parametrize(
-    ("code", "column", "message"),
-    [(11, 0, "codes: expected 0 to 10"), (-1, 0, "codes"), (0, 3, "columns: expected 0 to 2")],
-)
-def test_counts_outside_the_table_are_refused(code, column, message):
-    codes, columns = torch.zeros(4, 2, dtype=torch.int32), torch.zeros(4, dtype=torch.int64)
-    codes[2, 1], columns[3] = code, column
-    counts = torch.zeros(2, 11, 3, dtype=torch.int64)
-    with pytest.raises(ValueError, match=message):
-        cpu.count(codes, columns, counts)
-    assert not counts.any()
-
-
 def test_dispatch_reaches_the_same_functions():
     heads, ours = start(n=20, g=2, K=6, d=3)
     theirs = [tensor.clone() for tensor in ours]

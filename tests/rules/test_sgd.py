@@ -8,6 +8,7 @@ from torch.nn.functional import cross_entropy
 from dkvb import KeyValueBottleneck, fit_keys
 from dkvb._support.hashing import epoch_order
 from dkvb.rules.sgd import descent as sgd
+from dkvb.rules.sgd.rule import logits
 
 C, K, Y = 7, 12, 5
 HOW = {"batch_size": 16, "learning_rate": 0.3, "label_smoothing": 0.1, "seed": 3}
@@ -44,7 +45,7 @@ def test_the_reserve_is_a_class_that_never_comes():
     kept = sgd.update(sgd.grow(sgd.start(C, K, unseen=True), Y), codes, y, epochs=3, **HOW)
     declared = sgd.update(sgd.grow(sgd.start(C, K), Y + 1), codes, y, epochs=3, **HOW)
     assert torch.equal(kept.columns, declared.columns)
-    assert torch.equal(sgd.scores(kept, codes), sgd.scores(declared, codes)[:, :Y])
+    assert torch.equal(logits(kept, codes), logits(declared, codes)[:, :Y])
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.uint16])
@@ -93,15 +94,15 @@ def test_one_row_of_one_class():
     codes, y = problem(1, columns=1)
     state = sgd.update(sgd.grow(sgd.start(C, K), 2), codes, y, epochs=1, **HOW)
     assert (state.values.abs().sum(dim=2) > 0).sum() == C
-    assert sgd.scores(state, codes).argmax(dim=1).item() == y.item()
+    assert logits(state, codes).argmax(dim=1).item() == y.item()
 
 
 def test_scores_are_means_of_values():
     codes, y = problem()
     state = sgd.update(sgd.grow(sgd.start(C, K), Y), codes, y, epochs=2, **HOW)
     expected = state.values[torch.arange(C), codes.long()].mean(dim=1)
-    torch.testing.assert_close(sgd.scores(state, codes), expected)
-    torch.testing.assert_close(sgd.scores(state, codes.to(torch.uint16)), expected)
+    torch.testing.assert_close(logits(state, codes), expected)
+    torch.testing.assert_close(logits(state, codes.to(torch.uint16)), expected)
 
 
 @pytest.mark.parametrize(("learning_rate", "n"), [(0.3, 500), (30.0, 333)])

@@ -6,6 +6,7 @@ import torch
 
 from dkvb import BottleneckClassifier, fit_keys, rules
 from dkvb.rules.sgd import descent as sgd
+from dkvb.rules.sgd.rule import logits
 
 HOW = {"batch_size": 16, "learning_rate": 3.0, "label_smoothing": 0.1, "seed": 3}
 
@@ -28,9 +29,9 @@ def test_epochs_follow_those_in_float32(dtype):
     # Up to 0.8 % and 0.1 % are lost or gained in each rounding; many even each other out.
     share = 0.08 if dtype == "bfloat16" else 0.01
     assert (stored.values.float() - exact.values).norm() < share * exact.values.norm()
-    scores = sgd.scores(stored, codes)
+    scores = logits(stored, codes)
     assert scores.dtype == torch.float32
-    wanted = sgd.scores(exact, codes)
+    wanted = logits(exact, codes)
     assert (scores - wanted).norm() < share * wanted.norm()
 
 
@@ -47,10 +48,10 @@ def test_many_calls_of_one_epoch_are_one_call_of_many():
 def test_scores_of_many_rows_come_in_parts(monkeypatch):
     codes, y = problem()
     state = sgd.update(sgd.grow(sgd.start(7, 12, dtype="float16"), 5), codes, y, epochs=1, **HOW)
-    whole = sgd.scores(state, codes)
-    monkeypatch.setattr(sgd, "SCORES_AT_ONCE", 33)
-    torch.testing.assert_close(sgd.scores(state, codes), whole)
-    assert sgd.scores(state, codes[:0]).shape == (0, 5)
+    whole = logits(state, codes)
+    monkeypatch.setattr("dkvb.rules.sgd.rule.SCORES_AT_ONCE", 33)
+    torch.testing.assert_close(logits(state, codes), whole)
+    assert logits(state, codes[:0]).shape == (0, 5)
 
 
 def test_a_classifier_in_sixteen_bits_predicts_alike():

@@ -6,6 +6,7 @@ is a hash of (seed, counters), by the finaliser of SplitMix64 (Steele, Lea, Floo
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ _FIRST = 0xBF58476D1CE4E5B9
 _SECOND = 0x94D049BB133111EB
 
 
+@cache
 def _signed(value: int) -> int:
     """The int64 with the same 64 bits."""
     value &= (1 << 64) - 1

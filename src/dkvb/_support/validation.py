@@ -6,6 +6,7 @@ Each error names the argument, what was expected, what came, and the remedy.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from functools import cache
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
@@ -15,13 +16,13 @@ import torch
 from torch import Tensor
 
 
-def one_of(name: str, value: Any, options: Collection[str]) -> str:
+def one_of(name: str, value: Any, options: Collection[str | None]) -> Any:
     """Return `value` if it is one of `options`, else raise an error that lists them.
 
     >>> one_of("order", "iid", ["iid", "class-incremental"])
     'iid'
     """
-    if not isinstance(value, str) or value not in options:
+    if not isinstance(value, str | None) or value not in options:
         valid = ", ".join(repr(option) for option in options)
         raise ValueError(f"{name}: expected one of {valid}; got {value!r}")
     return value
@@ -69,6 +70,7 @@ def seed(name: str, value: Any) -> int:
     return int(value)
 
 
+@cache
 def check_device(device: Any) -> None:
     """Raise for a device that is not one of ours, or not there."""
     one_of("device", str(device).split(":")[0], ("cpu", "cuda"))
@@ -121,26 +123,6 @@ def rows(X: Any, name: str = "X", width: int | None = None) -> Any:
             "use embeddings of the same encoder"
         )
     return X
-
-
-def embeddings(X: Any, estimator: Any = None) -> Any:
-    """Embeddings (n, m) for an estimator, or an error that says what is wrong with them.
-
-    Arrays, lists and data frames become float32 arrays. Memory maps and tensors stay as they are,
-    and their entries are checked when they are read.
-    """
-    if isinstance(X, np.memmap | Tensor):
-        return rows(X)
-    from sklearn.utils import check_array  # the model itself needs torch and NumPy alone
-
-    X = np.asarray(X) if isinstance(X, list | tuple) else X
-    if getattr(getattr(X, "dtype", None), "kind", "f") in "USMm":  # "0.5" would become 0.5
-        raise TypeError(f"X: expected numbers; got dtype {X.dtype}; convert to float32")
-    with np.errstate(over="ignore", invalid="ignore"):  # the check says better what is wrong
-        array = check_array(X, dtype=np.float32, order="C", estimator=estimator, input_name="X")
-    # torch knows neither read-only tensors nor negative strides, which a single row may have.
-    usable = array.flags.writeable and min(array.strides) >= 0
-    return np.asarray(array if usable else array.copy())
 
 
 def as_float32(X: Any, name: str = "X", first_row: int = 0) -> Tensor:

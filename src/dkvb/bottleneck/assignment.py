@@ -52,7 +52,7 @@ class SoftAssignment:
         K, width = keys.n_pairs, keys.projection.width
         scale = self.temperature * _spread(keys)  # (C,)
         basis = torch.eye(width, dtype=torch.float64, device=keys.device)
-        matrix = torch.empty((width, self.n_features), dtype=torch.float64, device=keys.device)
+        matrix = torch.empty((width, keys.n_codebooks * K), dtype=torch.float64, device=keys.device)
         for book in range(keys.n_codebooks):
             own = slice(book, book + 1)
             heads = keys.projection(basis, own)[:, 0]  # (p, d)

@@ -31,7 +31,7 @@ class Batch:
     keys : Keys
         The frozen keys that give codes.
     X : array, memory map or tensor (n, m), or None
-        Embeddings that `validation.embeddings` has returned; None where only codes were kept.
+        Embeddings that `embeddings` has returned; None where only codes were kept.
     codes : Tensor (n, C), optional
         Codes that are known already.
     """
@@ -41,7 +41,7 @@ class Batch:
         self.X = X
         self.known_codes = codes
         self._distances: Tensor | None = None
-        self.shape: tuple[int, int] = (len(X if codes is None else codes), keys.width)
+        self.shape = (len(X if codes is None else codes), len(keys.conditioning.centre))
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -73,7 +73,7 @@ class Batch:
 
     def chunks(self, size: int) -> Iterator[tuple[slice, Tensor]]:
         """(slice, float32 embeddings on the device of the keys), at most `size` rows at a time."""
-        device, checked = self.keys.device, type(self.X) is np.ndarray
+        device, checked = self.keys.keys.device, type(self.X) is np.ndarray
         for start in range(0, len(self.X), size):
             part = slice(start, min(start + size, len(self.X)))
             rows = self.X[part]
@@ -86,16 +86,12 @@ class Batch:
 
     def _search(self, distances: bool) -> None:
         """Find codes, if they are not known, and the distances to these keys if asked for."""
-        keys = self.keys
-        n, C = self.shape[0], keys.n_codebooks
-        known = self.known_codes
-        codes = known
-        if known is None:
-            dtype = torch.uint16 if keys.n_pairs <= 1 << 16 else torch.int32
-            codes = torch.empty((n, C), dtype=dtype, device=keys.device)
-        squared = torch.empty((n, C) if distances else 0, dtype=torch.float64, device=keys.device)
-        assert codes is not None
-        books = torch.arange(C, device=keys.device)
+        keys, known, n = self.keys, self.known_codes, self.shape[0]
+        (C, K, _), device = keys.keys.shape, keys.keys.device
+        dtype = torch.uint16 if K <= 1 << 16 else torch.int32
+        codes = torch.empty((n, C), dtype=dtype, device=device) if known is None else known
+        squared = torch.empty((n, C) if distances else 0, dtype=torch.float64, device=device)
+        books = torch.arange(C, device=device)
         for part, x in self.chunks(chunk_rows(keys)) if n else ():
             if known is None:
                 found, heads, _ = nearest_keys(keys, x)
@@ -109,6 +105,26 @@ class Batch:
         self.known_codes = codes
         if distances:
             self._distances = squared
+
+
+def embeddings(X: Any, estimator: Any = None) -> Any:
+    """Embeddings (n, m) for an estimator, or an error that says what is wrong with them.
+
+    Arrays, lists and data frames become float32 arrays. Memory maps and tensors stay as they are,
+    and their entries are checked when they are read.
+    """
+    if isinstance(X, np.memmap | Tensor):
+        return validation.rows(X)
+    from sklearn.utils import check_array  # the model itself needs torch and NumPy alone
+
+    X = np.asarray(X) if isinstance(X, list | tuple) else X
+    if getattr(getattr(X, "dtype", None), "kind", "f") in "USMm":  # "0.5" would become 0.5
+        raise TypeError(f"X: expected numbers; got dtype {X.dtype}; convert to float32")
+    with np.errstate(over="ignore", invalid="ignore"):  # the check says better what is wrong
+        array = check_array(X, dtype=np.float32, order="C", estimator=estimator, input_name="X")
+    # torch knows neither read-only tensors nor negative strides, which a single row may have.
+    usable = array.flags.writeable and min(array.strides) >= 0
+    return np.asarray(array if usable else array.copy())
 
 
 def nearest_keys(
@@ -141,12 +157,13 @@ def nearest_keys(
     return codes, heads, decided_again
 
 
-def chunk_elements(keys: Keys) -> int:
-    """How many float64 elements a chunk may hold on the device of the keys."""
-    return CHUNK_ELEMENTS.get(keys.device.type, CHUNK_ELEMENTS["cpu"])
-
-
 def chunk_rows(keys: Keys, top: int = 1) -> int:
     """How many rows to search for at a time, with `top` keys for each."""
-    per_row = keys.n_codebooks * keys.key_dim * top + keys.width + keys.projection.width
-    return max(1, chunk_elements(keys) // per_row)
+    (C, _, d), device = keys.keys.shape, keys.keys.device.type
+    per_row = C * d * top + len(keys.conditioning.centre) + keys.projection.width
+    return max(1, CHUNK_ELEMENTS.get(device, CHUNK_ELEMENTS["cpu"]) // per_row)
+
+
+def chunk_elements(keys: Keys) -> int:
+    """How many float64 elements a chunk may hold on the device of the keys."""
+    return CHUNK_ELEMENTS.get(keys.keys.device.type, CHUNK_ELEMENTS["cpu"])

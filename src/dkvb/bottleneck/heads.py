@@ -46,15 +46,17 @@ class Conditioning:
 
     def __call__(self, x: Tensor) -> Tensor:
         """Embeddings (n, m) float32 → conditioned rows (n, p) float64."""
-        z = self._centred(x)
-        return z if self._components64 is None else z @ self._components64
+        return self.with_error(x)[0]
 
     def with_error(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Conditioned rows (n, p), and how far, in norm, each may lie from its exact one (n,)."""
-        z = self._centred(x)
+        z = x.double() if self.power == 1.0 else self._elementwise(x)
         unit = 2.0**-53 * (len(self.centre) + 4)
-        start = unit if self.normalise else 0.0
-        moved = torch.full((len(x),), start, dtype=torch.float64, device=x.device)
+        moved = torch.zeros(len(x), dtype=torch.float64, device=x.device)
+        if self.normalise:
+            norms = z.norm(dim=1, keepdim=True)
+            z, moved = z / torch.where(norms > 0, norms, 1.0), moved + unit
+        z = z - self.centre
         if self._components64 is None:
             return z, moved
         return z @ self._components64, (moved + 2 * unit * z.norm(dim=1)) * self._reach
@@ -68,14 +70,6 @@ class Conditioning:
         if self._components64 is None:
             return z
         return torch.cat([tree_sum(row[:, None] * self._components64, 0)[None] for row in z])
-
-    def _centred(self, x: Tensor) -> Tensor:
-        """Embeddings (n, m) after all but the linear map."""
-        z = x.double() if self.power == 1.0 else self._elementwise(x)
-        if self.normalise:
-            norms = z.norm(dim=1, keepdim=True)
-            z = z / torch.where(norms > 0, norms, 1.0)
-        return z - self.centre
 
     def _elementwise(self, x: Tensor) -> Tensor:
         z = x.double()

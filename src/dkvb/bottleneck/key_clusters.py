@@ -41,11 +41,6 @@ class Regions:
         """What each key has of a row counted in its region, by region (R·C·G,) float64."""
         return 1 / self.sizes.double().clamp(min=1).flatten()
 
-    def codes(self, codes: Tensor) -> Tensor:
-        """The regions (n, R·C) of keys with codes (n, C), cut by cut."""
-        where = codes.T.long()  # (C, n)
-        return torch.cat([cut.gather(1, where) for cut in self.of_key]).T.int()
-
     def of_pairs(self, place: Tensor) -> Regions:
         """The regions of some keys, those at place (C, K'); sizes stay those of all."""
         return replace(self, of_key=self.of_key.gather(2, place.expand(self.n_cuts, -1, -1)))

@@ -12,7 +12,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dkvb._support.files import State
-from dkvb._support.validation import as_float32, embeddings
+from dkvb._support.validation import as_float32
+from dkvb.bottleneck.batch import embeddings
 from dkvb.estimators.labels import LabelIndex, check_labels
 from dkvb.estimators.serialisation import Saved, labels_from, labels_state
 

@@ -19,6 +19,7 @@ from torch import Tensor
 from dkvb._support import process_group, validation
 from dkvb._support.files import State
 from dkvb.bottleneck import Batch, Keys, fit_keys, growth
+from dkvb.bottleneck.batch import embeddings
 from dkvb.bottleneck.lazy_rows import picked
 from dkvb.estimators._saved_keys import SavedWithKeys
 from dkvb.estimators.base import Floats, OpenClassifier, softmax
@@ -139,7 +140,7 @@ class BottleneckClassifier(OpenClassifier, SavedWithKeys):
         return fit_keys(
             X,
             **self.key_settings(),
-            random_state=self._seed(self.random_state),
+            random_state=validation.seed("random_state", self.random_state),
             device=self.device,
             progress=progress,
         )
@@ -395,23 +396,23 @@ class BottleneckClassifier(OpenClassifier, SavedWithKeys):
         first_of_many: bool = False,
     ) -> Self:
         """Check everything, then replace what was learned in one assignment."""
-        self._check_settings()
+        rule = self._checked_rule()
         rows, targets, labels = self._checked(X, y, classes, before)
         if sample_weight is not None:
             chosen = repeated(sample_weight, len(targets))
             rows = rows[chosen] if isinstance(rows, Batch) else picked(rows, chosen)
             targets = targets[chosen]
-        declared = _distinct(classes)
+        declared = frozenset() if classes is None else _distinct(classes)
         if before is None:
             if first_of_many and self.keys is None:
                 _warn_of_few_classes(_distinct(targets), declared)
-            state = self._started(rows, open_ended=classes is None)
+            state = self._started(rule, rows, labels, open_ended=classes is None)
             keys = state.rule.keys_
             known = isinstance(rows, Batch) and rows.keys.fingerprint == keys.fingerprint
             embeddings = rows.X if isinstance(rows, Batch) else rows
             batch = Batch(keys, embeddings, rows.known_codes if known else None)
         else:
-            before.check_continued(make_rule(self.rule), self.keys)
+            before.check_continued(rule, self.keys)
             state, batch = before, rows
         state = _learned(state, labels, declared, batch, targets)
         if before is None and isinstance(X, Batch):
@@ -426,47 +427,56 @@ class BottleneckClassifier(OpenClassifier, SavedWithKeys):
     ) -> tuple[Any, NDArray[Any], LabelIndex]:
         """Rows, their labels (n,), and all labels once these are learned; or an error that says
         what is wrong with them. Every way to learn comes through here."""
-        if state is None:
-            rows, known = X if isinstance(X, Batch) else self._embeddings(X), LabelIndex()
-            if isinstance(self.keys, Keys):
-                self._check_width(rows, self.keys)
+        if state is not None:
+            rows = self._batch(X, state.rule.keys_)
+        elif isinstance(X, Batch):
+            rows = X
         else:
-            rows, known = self._batch(X, state.rule.keys_), state.labels
-        targets = check_labels(y, len(rows), self)
-        labels = known.after_call(classes, *_of_all_processes(targets), targets)
-        self._check_unknown(labels)
+            keys = self.keys if isinstance(self.keys, Keys) else None
+            rows = self._embeddings(X, keys, fresh=True)
+        several = process_group.world_size() > 1
+        targets = check_labels(y, rows.shape[0], self)
+        known = LabelIndex() if state is None else state.labels
+        given = [targets]
+        if several:  # all come to the same class indices, or the same error
+            given = [*process_group.all_gather_objects(np.unique(targets).tolist()), targets]
+        labels = known.after_call(classes, *given)
+        if self.novelty_threshold is not None:
+            unknown_label(labels)
         return rows, targets, labels
 
-    def _started(self, rows: Any, open_ended: bool) -> LearnedState:
+    def _started(self, rule: Rule, rows: Any, labels: LabelIndex, open_ended: bool) -> LearnedState:
         """Nothing learned yet, with the keys given or new ones for these rows."""
-        rule, keys = clone(make_rule(self.rule)), self.keys
+        keys = self.keys
         if not isinstance(keys, Keys):
             keys = self.fit_keys(rows.X if isinstance(rows, Batch) else rows)
-        fitted = rule.start(
-            keys.to(self.device), seed=self._seed(self.random_state), open_ended=open_ended
-        )
-        return LearnedState(LabelIndex(), np.zeros(0, np.int64), frozenset(), fitted)
+        if str(keys.keys.device) != self.device:
+            keys = keys.to(self.device)
+        seed = self.random_state
+        if not isinstance(seed, int):
+            seed = validation.seed("random_state", seed)
+        fitted = clone(rule).start(keys, seed=seed, open_ended=open_ended)
+        return LearnedState(labels, np.zeros(0, np.int64), frozenset(), fitted)
 
-    def _embeddings(self, X: Any) -> Any:
-        """Embeddings (n, m), or an error that says what is wrong with them."""
-        if process_group.world_size() > 1 and len(X) == 0:  # other processes may have some
-            return np.asarray(X, dtype=np.float32)
-        return validation.embeddings(X, self)
-
-    def _check_width(self, rows: Any, keys: Keys) -> None:
-        if rows.shape[1] != keys.width:
+    def _embeddings(self, X: Any, keys: Keys | None, fresh: bool = False) -> Any:
+        """Embeddings (n, m), as wide as the keys if there are any, or an error that says what is
+        wrong with them; unless `fresh`, with the features of those before."""
+        if getattr(X, "shape", ())[:1] == (0,) and process_group.world_size() > 1:
+            return np.asarray(X, dtype=np.float32)  # other processes may have rows
+        rows = embeddings(X, self)
+        if not fresh:
+            validate_data(self, X, reset=False, skip_check_array=True)
+        if keys is not None and rows.shape[1] != keys.width:
             raise ValueError(
                 f"X: expected width {keys.width}, that of the keys; got {rows.shape[1]}; "
                 "use embeddings of the encoder that the keys were fitted to"
             )
+        return rows
 
     def _batch(self, X: Any, keys: Keys) -> Batch:
         """X as a batch of these keys."""
         if not isinstance(X, Batch):
-            rows = self._embeddings(X)
-            validate_data(self, X, reset=False, skip_check_array=True)
-            self._check_width(rows, keys)
-            return Batch(keys, rows)
+            return Batch(keys, self._embeddings(X, keys))
         if X.keys is keys or X.keys.fingerprint == keys.fingerprint:
             return X
         raise ValueError(
@@ -493,11 +503,18 @@ class BottleneckClassifier(OpenClassifier, SavedWithKeys):
         return batch, check_labels(y, len(batch), self)
 
     def _check_settings(self) -> None:
-        make_rule(self.rule).check_params()
-        check_keys(self.keys)
+        self._checked_rule()
+
+    def _checked_rule(self) -> Rule:
+        """The rule; an error for a parameter of it or of the classifier that cannot be used."""
+        rule = make_rule(self.rule)
+        rule.check_params()
+        if not isinstance(self.keys, Keys):
+            check_keys(self.keys)
         if self.novelty_threshold is not None:
             validation.real("novelty_threshold", self.novelty_threshold, low=0, high=1)
         validation.check_device(self.device)
+        return rule
 
     def _check_unknown(self, labels: LabelIndex) -> None:
         """Raise where a class could not be told from rejected inputs."""
@@ -520,7 +537,8 @@ class BottleneckClassifier(OpenClassifier, SavedWithKeys):
 
     def _ready(self) -> LearnedState:
         """What was learned, if there is anything to predict from."""
-        state = self._fitted()
+        check_is_fitted(self, "_state")
+        state = self._state
         if not state.class_counts.any():
             raise NotFittedError("All that was learned was unlearned: learn something first.")
         return state
@@ -576,15 +594,17 @@ def _learned(
     before: LearnedState, labels: LabelIndex, declared: frozenset[Any], batch: Any, y: Any
 ) -> LearnedState:
     """With rows of labels y (n,), all of them in `labels`."""
-    class_index = labels.indices(y)
-    rule = before.rule.learn(batch, before.tensor(class_index), len(labels))
-    counted = np.bincount(class_index, minlength=len(labels))
+    class_index, n_classes = labels.indices(y), len(labels.order)
+    on_device = torch.from_numpy(class_index).to(before.rule.keys_.keys.device)
+    rule = before.rule.learn(batch, on_device, n_classes)
+    counted = np.bincount(class_index, minlength=n_classes)
     if rule.splits_rows and process_group.world_size() > 1:
         counted = process_group.all_reduce(torch.from_numpy(counted)).numpy()
     return replace(
         before,
         labels=labels,
-        class_counts=counted + np.pad(before.class_counts, (0, len(labels) - len(before.labels))),
+        class_counts=counted
+        + np.pad(before.class_counts, (0, n_classes - len(before.class_counts))),
         declared=before.declared | declared,
         rule=rule,
     )
@@ -592,14 +612,7 @@ def _learned(
 
 def _distinct(labels: Any) -> frozenset[Any]:
     """Distinct labels as plain values."""
-    return frozenset() if labels is None else frozenset(LabelIndex.from_list(labels).to_list())
-
-
-def _of_all_processes(targets: NDArray[Any]) -> list[Any]:
-    """The labels of each process, of several: all come to the same class indices, or error."""
-    if process_group.world_size() < 2:
-        return []
-    return process_group.all_gather_objects(np.unique(targets).tolist())
+    return frozenset(LabelIndex.from_list(labels).to_list())
 
 
 def _warn_of_few_classes(present: frozenset[Any], declared: frozenset[Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from copy import copy
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -56,8 +57,9 @@ def _kind_of(label: object) -> str | None:
     return next((kind for types, kind in _KIND_OF_TYPE if isinstance(label, types)), None)
 
 
-def _plain(labels: Any, name: str) -> tuple[NDArray[Any], str]:
-    """Labels as an array of booleans, numbers or strings, and their kind; else an error."""
+def _plain(labels: Any, name: str, known: str | None) -> tuple[NDArray[Any], str]:
+    """Labels as an array of booleans, numbers or strings, and their kind, which must be the known
+    one if any is; else an error."""
     array = label_array(labels)
     if array.ndim != 1:
         raise ValueError(f"{name}: expected a 1-d sequence of labels; got shape {array.shape}")
@@ -74,6 +76,11 @@ def _plain(labels: Any, name: str) -> tuple[NDArray[Any], str]:
             )
     if array.dtype.kind == "u" and array.size and int(array.max()) > np.iinfo(np.int64).max:
         raise ValueError(f"{name}: expected integers below 2**63; got {int(array.max())}")
+    if array.size and known not in (None, kind):
+        raise TypeError(
+            f"{name}: expected {known} labels like those before; got {kind} labels; "
+            "a model takes labels of one kind"
+        )
     return array, kind
 
 
@@ -105,7 +112,7 @@ class LabelIndex:
     """Labels of one kind, each with a class index, in order of appearance.
 
     Kinds are "number" (integers, and floats without a fraction, as in scikit-learn), "string" and
-    "boolean". `classes_` has them sorted; `order` leads from class indices to that order.
+    "boolean". `classes_` has them sorted; `scores[:, order]` has their scores in that order.
 
     >>> index = LabelIndex()
     >>> index.add(["cat", "ant"])
@@ -120,7 +127,8 @@ class LabelIndex:
         self.kind: str | None = None
         self._index: dict[Any, int] = {}
         self._dtype = np.dtype(np.int64)
-        self._sorted: tuple[NDArray[Any], NDArray[np.int64]] | None = None
+        self.classes_: NDArray[Any] = np.zeros(0, np.int64)  # all labels, sorted, in their dtype
+        self.order: NDArray[np.int64] = np.zeros(0, np.int64)  # the index of each of `classes_`
 
     def __len__(self) -> int:
         return len(self._index)
@@ -130,21 +138,24 @@ class LabelIndex:
 
     def add(self, labels: Any, name: str = "y") -> None:
         """Give every label that has none yet the next index; a wrong label changes nothing."""
-        array, kind = _plain(labels, name)
+        array, kind = _plain(labels, name, self.kind)
         if array.size == 0:
             return
-        self._same_kind(kind, name)
+        n_known, before = len(self._index), self._dtype
         # A 64-bit unsigned and a signed integer would meet in a float, which cannot hold either.
         own = np.dtype(np.int64) if array.dtype == np.uint64 else array.dtype
         dtype = np.result_type(self._dtype, own) if self._index else own
-        distinct = _distinct(array)
+        values, first = np.unique(array, return_index=True)
+        distinct = values[np.argsort(first)].tolist()  # in order of appearance
+        if array.dtype.kind == "f":  # whole, so that 1.0 is 1
+            distinct = [int(value) for value in distinct]
         if dtype.kind == "f":
             _check_exact([*self._index, *distinct], dtype, name)
-        self._dtype = dtype
-        self.kind = kind
+        self._dtype, self.kind = dtype, kind
         for label in distinct:
             self._index.setdefault(label, len(self._index))
-        self._sorted = None
+        if len(self._index) > n_known or self._dtype != before:
+            self._sort()
 
     def after_call(self, classes: Any, *targets: Any, name: str = "y") -> LabelIndex:
         """The index of a model that has learned these labels too; this one stays as it is.
@@ -157,14 +168,15 @@ class LabelIndex:
         >>> LabelIndex().after_call(None, ["bee"]).after_call(["cat"], ["cat", "bee"]).to_list()
         ['bee', 'cat']
         """
-        later = self.copy()
+        later = copy(self)
+        later._index = dict(self._index)
         if classes is not None:
             later.add(classes, "classes")
-        n_known = len(later)
+        n_known = len(later._index)
         for y in targets:
             later.add(y, name)
-        check_texts(later.plain()[len(self) :], name)
-        if classes is not None and len(later) > n_known:
+        check_texts(list(later._index)[len(self._index) :], name)
+        if classes is not None and len(later._index) > n_known:
             raise ValueError(
                 "y: expected labels that classes declares in this call, or that were known before; "
                 f"got {_shown(later.plain()[n_known:])}; add them to classes, or leave classes "
@@ -174,9 +186,7 @@ class LabelIndex:
 
     def indices(self, labels: Any, name: str = "y") -> NDArray[np.int64]:
         """The class index of each label (n,); labels never added are an error that names them."""
-        array, kind = _plain(labels, name)
-        if array.size:
-            self._same_kind(kind, name)
+        array, _ = _plain(labels, name, self.kind)
         distinct, inverse = np.unique(array, return_inverse=True)
         known = [self._index.get(label, -1) for label in distinct.tolist()]
         unknown = [
@@ -191,27 +201,14 @@ class LabelIndex:
         column = int(self.indices([label], "label")[0])
         remaining = [kept for kept in self._index if self._index[kept] != column]
         self._index = {kept: position for position, kept in enumerate(remaining)}
-        self._sorted = None
         if not remaining:
             self.kind = None
+        self._sort()
         return column
-
-    @property
-    def classes_(self) -> NDArray[Any]:
-        """All labels, sorted, in their own dtype (Y,)."""
-        return self._in_order()[0]
-
-    @property
-    def order(self) -> NDArray[np.int64]:
-        """The index of each of `classes_`: `scores[:, order]` has the classes sorted."""
-        return self._in_order()[1]
 
     def copy(self) -> LabelIndex:
         """An index with the same indices that can grow on its own."""
-        twin = LabelIndex()
-        twin.kind, twin._index, twin._dtype = self.kind, dict(self._index), self._dtype
-        twin._sorted = self._sorted
-        return twin
+        return self.after_call(None)
 
     def in_order_of_appearance(self) -> NDArray[Any]:
         """The labels in the order of their indices, in their own dtype."""
@@ -233,7 +230,8 @@ class LabelIndex:
         """The index of labels that are known to be distinct and of one kind."""
         index = cls()
         index.kind, index._dtype = kind, dtype
-        index._index = {label: column for column, label in enumerate(labels)}
+        index._index = {label: number for number, label in enumerate(labels)}
+        index._sort()
         return index
 
     @classmethod
@@ -243,21 +241,11 @@ class LabelIndex:
         index.add(labels, "labels")
         return index
 
-    def _same_kind(self, kind: str, name: str) -> None:
-        if self.kind is not None and kind != self.kind:
-            raise TypeError(
-                f"{name}: expected {self.kind} labels like those before; got {kind} labels; "
-                "a model takes labels of one kind"
-            )
-
-    def _in_order(self) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        if self._sorted is None:
-            labels = list(self._index)
-            dtype = np.dtype(np.str_) if self.kind == "string" else self._dtype
-            array = np.array(labels, dtype=dtype)  # (Y,) strings as wide as the longest
-            order = np.argsort(array, kind="stable").astype(np.int64)
-            self._sorted = array[order], order
-        return self._sorted
+    def _sort(self) -> None:
+        dtype = np.dtype(np.str_) if self.kind == "string" else self._dtype
+        array = np.array(list(self._index), dtype=dtype)  # (Y,) strings as wide as the longest
+        self.order = np.argsort(array, kind="stable").astype(np.int64)
+        self.classes_ = array[self.order]
 
 
 def _check_exact(labels: list[int], dtype: np.dtype[Any], name: str) -> None:
@@ -272,10 +260,3 @@ def _check_exact(labels: list[int], dtype: np.dtype[Any], name: str) -> None:
 
 def _shown(labels: list[Any]) -> str:
     return ", ".join(map(repr, labels[:10])) + (", …" if len(labels) > 10 else "")
-
-
-def _distinct(array: NDArray[Any]) -> list[Any]:
-    """Distinct labels in order of appearance; whole floats as integers, so that 1.0 is 1."""
-    values, first = np.unique(array, return_index=True)
-    ordered = values[np.argsort(first)].tolist()
-    return [int(value) for value in ordered] if array.dtype.kind == "f" else ordered

@@ -22,6 +22,7 @@ def _installed(package: str) -> bool:
     return find_spec(package) is not None
 
 
+@cache
 def choose(device: torch.device | str, backend: str | None = None) -> str:
     """The backend for tensors on `device`: the one asked for, else the fastest that can run.
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from copy import copy
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from typing import Any, ClassVar, NoReturn, Self
 
 import numpy as np
+import torch
+from rich.filesize import decimal
 from sklearn.base import BaseEstimator
 from torch import Tensor
 
@@ -175,6 +179,7 @@ def rule_names() -> tuple[str, ...]:
     return tuple(RULES)
 
 
+@cache
 def rule_class(name: str) -> type[Rule]:
     """The class of a rule, by name."""
     one_of("rule", name, rule_names())
@@ -201,16 +206,32 @@ def describe(rule: Rule) -> dict[str, Any]:
     return {"name": rule.name, "params": plain}
 
 
-def check_class_weight(value: Any) -> None:
-    """Raise for a class weight that no rule knows."""
-    if value not in CLASS_WEIGHTS:
-        raise ValueError(f"class_weight: expected 'balanced' or None; got {value!r}")
-
-
 def check_one_process(rule: Rule, operation: str) -> None:
     """Raise where codebooks are spread over the processes of a job."""
     if not rule.splits_rows and process_group.world_size() > 1:
         raise ValueError(
             f"{operation}: expected all codebooks of rule={rule.name!r} in one process; "
             f"got a job of {process_group.world_size()}"
+        )
+
+
+@cache
+def total_bytes(device: torch.device) -> int | None:
+    """The memory of a device; None where it cannot be told."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[1])
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
+def check_fits(rule: Rule, size: int, device: torch.device, what: str) -> None:
+    """Raise, before anything is allocated, for more bytes than the device has."""
+    total = total_bytes(device)
+    if total is not None and size > total:
+        raise ValueError(
+            f"keys: rule={rule.name!r} would keep {what}, {decimal(size)}; this machine has "
+            f"{decimal(total)}; use smaller keys, such as fit_keys(X, preset={rule.preset!r}), or "
+            "keys=None, which fits keys of the rule's own size"
         )

@@ -1,4 +1,4 @@
-"""Sorted lists of counts in compiled loops: each list is read once, from front to back."""
+"""Counts of pairs and classes in compiled loops: a list is read once, from front to back."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dkvb._support.hashing import scalar_bits
-from dkvb.kernels._numba import compiled, run, take
+from dkvb.kernels._numba import check_codes, compiled, run, take
 from dkvb.kernels.counts.places import CLASS_STRIDE
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 ROWS = 8  # that a worker takes at a time
 HASHED = 4096  # rows that a worker takes at a time, to hash them
+BLOCK_BOOKS, BLOCK_ROWS = 16, 512  # codes that are counted together: a block that stays in cache
 FACTORS = 8  # of which the logarithm is taken together
 
 I32 = NDArray[np.int32]
@@ -25,6 +26,42 @@ I64 = NDArray[np.int64]
 F64 = NDArray[np.float64]
 
 _bits = compiled(scalar_bits)
+
+
+def count(codes: Tensor, columns: Tensor, counts: Tensor, sign: int = 1) -> None:
+    """Add `sign` to counts[c, codes[i, c], columns[i]] for every row i and codebook c, in place."""
+    check_codes(codes, columns, counts)
+    if not counts.is_contiguous():
+        raise ValueError("counts: expected a contiguous tensor, which is changed in place")
+    run(
+        _count,
+        -(-counts.shape[0] // BLOCK_BOOKS),
+        codes.contiguous().numpy(),
+        columns.contiguous().numpy(),
+        counts.numpy(),
+        sign,
+    )
+
+
+@compiled
+def _count(
+    state: Any, worker: int, workers: int, codes: Any, columns: I64, counts: Any, sign: int
+) -> None:
+    n, n_codebooks = codes.shape
+    local = np.empty((BLOCK_BOOKS, BLOCK_ROWS), np.int32)
+    task = take(state)
+    while task * BLOCK_BOOKS < n_codebooks:
+        first, last = task * BLOCK_BOOKS, min(task * BLOCK_BOOKS + BLOCK_BOOKS, n_codebooks)
+        for start in range(0, n, BLOCK_ROWS):
+            rows = min(BLOCK_ROWS, n - start)
+            # Turned round, so that one codebook's counts stay in cache while they are added to.
+            for i in range(rows):
+                for c in range(first, last):
+                    local[c - first, i] = codes[start + i, c]
+            for c in range(first, last):
+                for i in range(rows):
+                    counts[c, local[c - first, i], columns[start + i]] += sign
+        task = take(state)
 
 
 def join(

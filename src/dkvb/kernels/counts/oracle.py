@@ -1,4 +1,4 @@
-"""Sorted lists of counts, the obvious way."""
+"""Counts of pairs and classes, the obvious way."""
 
 from __future__ import annotations
 
@@ -17,10 +17,21 @@ if TYPE_CHECKING:
 CHUNK_ELEMENTS = 1 << 22  # entries that a chunk of pairs may find
 
 
+def count(codes: Tensor, columns: Tensor, counts: Tensor, sign: int = 1) -> None:
+    """Add `sign` to counts[c, codes[i, c], columns[i]] for every row i and codebook c, in place.
+
+    codes (n, C) int32 or uint16, columns (n,) int64, counts (C, K, Y) of any integer type.
+    """
+    for c in range(counts.shape[0]):
+        cells = codes[:, c].long() * counts.shape[2] + columns  # (n,)
+        counted = torch.bincount(cells, minlength=counts[c].numel())
+        counts[c] += sign * counted.reshape(counts[c].shape).to(counts.dtype)
+
+
 def join(
     places_a: Tensor, counts_a: Tensor, places_b: Tensor, counts_b: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Sort everything, add what stands at the same place."""
+    """One list with the sums of two; places where they are zero are dropped."""
     places, order = torch.sort(torch.cat([places_a, places_b]))
     counts = torch.cat([counts_a, counts_b])[order].long()
     distinct, group = torch.unique_consecutive(places, return_inverse=True)
@@ -30,7 +41,7 @@ def join(
 
 
 def pool(found: Bounded, pairs: Tensor, n_columns: int) -> Tensor:
-    """Gather the entries of a chunk of pairs, add them to their rows."""
+    """Σ over the pairs (n, C) of a row of the counts of each class: (n, n_columns) int64."""
     n, C = pairs.shape
     out = torch.zeros(n * n_columns, dtype=torch.int64, device=pairs.device)
     for first, part in _chunks(pairs.flatten(), n_columns):
@@ -49,7 +60,10 @@ def pool_logs(
     weights: Tensor,
     constant: Tensor,
 ) -> Tensor:
-    """What stands in the logarithm of each pair and class, then the sum of logarithms."""
+    """Σ over the pairs p (n, C) of a row, of log of (constant[y] + weights[0, y] · own[p, y] +
+    Σ over cuts r of weights[1 + r, y] · shares[q] · regional[q, y]), where q is the region of p in
+    cut r: regions (n, R·C), cut by cut. shares (cells of `regional`,), weights (1 + R, Y) and
+    constant (Y,) are float64, and so is what comes: (n, Y)."""
     C, Y = pairs.shape[1], len(constant)
     out = [torch.zeros((0, Y), dtype=torch.float64, device=pairs.device)]
     for first, part in _chunks(pairs, C * Y):
@@ -68,7 +82,8 @@ def pool_logs(
 
 
 def hash_codes(codes: Tensor, factors: Tensor) -> Tensor:
-    """Chunk by chunk, as int64."""
+    """`bits(3, Σ codes · factors, 0, 0)` of each row of codes (n, C) of integers, with factors (C,)
+    int64 and sums that wrap: (n,) int64."""
     parts = [(part.long() * factors).sum(dim=1) for _, part in _chunks(codes, codes.shape[1])]
     return bits(3, torch.cat(parts) if parts else factors[:0], 0, 0)
 

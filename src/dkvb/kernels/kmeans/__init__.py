@@ -1,4 +1,4 @@
-"""Statistics of keys and classes: EMA and Lloyd for initialising keys, counts for values."""
+"""Statistics of keys: moving averages and Lloyd's algorithm, to initialise them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from dkvb.kernels import choose
 
-__all__ = ["assign", "assign_sums", "count", "ema"]
+__all__ = ["assign", "assign_sums", "ema"]
 
 
 def ema(
@@ -79,16 +79,6 @@ def assign_sums(
     result: tuple[Tensor, Tensor, Tensor, Tensor]
     result = _backend(keys, backend).assign_sums(heads, keys)
     return result
-
-
-def count(
-    codes: Tensor, columns: Tensor, counts: Tensor, sign: int = 1, backend: str | None = None
-) -> None:
-    """Add `sign` to counts[c, codes[i, c], columns[i]] for every row i and codebook c, in place.
-
-    codes (n, C) int32 or uint16, columns (n,) int64, counts (C, K, Y) of any integer type.
-    """
-    _backend(counts, backend).count(codes, columns, counts, sign)
 
 
 def _backend(tensor: Tensor, backend: str | None) -> Any:

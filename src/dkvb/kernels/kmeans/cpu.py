@@ -15,14 +15,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dkvb._support.hashing import scalar_bits
-from dkvb.kernels._numba import check_codes, compiled, run, take
+from dkvb.kernels._numba import compiled, run, take
 from dkvb.kernels._simd import HEADS, PANEL
 from dkvb.kernels.kmeans.oracle import SMOOTHING
 from dkvb.kernels.nearest.cpu import BLOCK, F32, nearest_in_book, pack_heads, prepare, search
 
 F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
-BOOKS, ROWS = 16, 512  # codes that are counted together: a block that stays in cache
 
 _bits = compiled(scalar_bits)
 
@@ -257,39 +256,3 @@ def _assign_sums(
                 error += (head - np.float64(keys[book, k, j])) ** 2
         errors[book] = error
         book = take(state)
-
-
-def count(codes: Tensor, columns: Tensor, counts: Tensor, sign: int = 1) -> None:
-    """Add `sign` to counts[c, codes[i, c], columns[i]] for every row i and codebook c, in place."""
-    check_codes(codes, columns, counts)
-    if not counts.is_contiguous():
-        raise ValueError("counts: expected a contiguous tensor, which is changed in place")
-    run(
-        _count,
-        -(-counts.shape[0] // BOOKS),
-        codes.contiguous().numpy(),
-        columns.contiguous().numpy(),
-        counts.numpy(),
-        sign,
-    )
-
-
-@compiled
-def _count(
-    state: Any, worker: int, workers: int, codes: Any, columns: I64, counts: Any, sign: int
-) -> None:
-    n, n_codebooks = codes.shape
-    local = np.empty((BOOKS, ROWS), np.int32)
-    task = take(state)
-    while task * BOOKS < n_codebooks:
-        first, last = task * BOOKS, min(task * BOOKS + BOOKS, n_codebooks)
-        for start in range(0, n, ROWS):
-            rows = min(ROWS, n - start)
-            # Turned round, so that one codebook's counts stay in cache while they are added to.
-            for i in range(rows):
-                for c in range(first, last):
-                    local[c - first, i] = codes[start + i, c]
-            for c in range(first, last):
-                for i in range(rows):
-                    counts[c, local[c - first, i], columns[start + i]] += sign
-        task = take(state)

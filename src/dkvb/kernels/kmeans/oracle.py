@@ -70,14 +70,6 @@ def assign_sums(heads: Tensor, keys: Tensor) -> tuple[Tensor, Tensor, Tensor, Te
     return codes, counts, sums, errors
 
 
-def count(codes: Tensor, columns: Tensor, counts: Tensor, sign: int = 1) -> None:
-    """Add `sign` to counts[c, codes[i, c], columns[i]] for every row i and codebook c, in place."""
-    for c in range(counts.shape[0]):
-        cells = codes[:, c].long() * counts.shape[2] + columns  # (n,)
-        counted = torch.bincount(cells, minlength=counts[c].numel())
-        counts[c] += sign * counted.reshape(counts[c].shape).to(counts.dtype)
-
-
 def _nearest(batch: Tensor, keys: Tensor) -> Tensor:
     """The nearest key (n,) of each head (n, d), the lowest index on ties."""
     scores = 0.5 * keys.double().square().sum(1) - batch.double() @ keys.double().T  # (n, K)

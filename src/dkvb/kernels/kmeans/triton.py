@@ -24,8 +24,6 @@ EXPIRY_KEYS = 512
 DRAWS_AT_ONCE = 1 << 25  # random numbers made ahead: 256 MB
 HEADS_AT_ONCE = 1 << 27
 
-count = oracle.count  # a few torch calls
-
 
 def ema(
     heads: Tensor,

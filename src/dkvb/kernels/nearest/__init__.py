@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -130,5 +131,6 @@ def _tolerance(
     return 4 * (key_dim + 2) * rounding + 2 * reach * error
 
 
+@cache
 def _backend(name: str) -> Any:
     return import_module(f"dkvb.kernels.nearest.{name}")

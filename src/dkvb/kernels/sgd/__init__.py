@@ -7,6 +7,7 @@ turns the sum over all codebooks into a change, `push` adds that to the values r
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -16,7 +17,7 @@ from torch import Tensor
 from dkvb.kernels import choose
 from dkvb.kernels.sgd.oracle import step
 
-__all__ = ["descend", "pool", "push", "step"]
+__all__ = ["descend", "epochs_on", "pool", "push", "step"]
 
 
 def descend(
@@ -36,8 +37,13 @@ def descend(
     partial. A step is values −= lr · gradient of the batch's mean loss, with targets
     (1 − smoothing) · onehot + smoothing / Y; the softmax runs over all Y columns.
     """
-    module = import_module(f"dkvb.kernels.sgd.{choose(values.device, backend)}")
-    module.descend(values, codes, y, orders, batch_size, lr, smoothing)
+    epochs_on(values.device, backend).descend(values, codes, y, orders, batch_size, lr, smoothing)
+
+
+@cache
+def epochs_on(device: torch.device, backend: str | None = None) -> Any:
+    """The module whose `descend` runs on a device, or the one asked for."""
+    return import_module(f"dkvb.kernels.sgd.{choose(device, backend)}")
 
 
 def pool(values: Tensor, codes: Tensor, backend: str | None = None) -> Tensor:

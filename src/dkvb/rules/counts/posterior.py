@@ -12,7 +12,7 @@ where n₁/s₁ and n₂/s₂ are means over the cuts. It is linear in counts, s
 
 Scores of classes with many rows and of classes with few do not compare: the former's are lower at
 keys they were never seen at, and higher at others. With `class_weight="balanced"` scores are
-normalised per class, the more so the more the numbers of rows differ: see `_class_balance`.
+normalised per class, the more so the more the numbers of rows differ: see `class_balance`.
 """
 
 from __future__ import annotations
@@ -27,11 +27,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dkvb._support.hashing import bits
-from dkvb.bottleneck.values import flat_codes
-from dkvb.kernels import counts as tally
-from dkvb.kernels.counts import CLASS_STRIDE
+from dkvb.kernels.counts import CLASS_STRIDE, Bounded, backend
 from dkvb.rules.counts import state as counts
-from dkvb.rules.counts.kept import code_hash
+from dkvb.rules.counts.sparse import code_hash
 from dkvb.rules.counts.state import CountState
 
 BORROWED = 0.5  # examples that a region borrows from the next larger one
@@ -68,7 +66,9 @@ def contributions(
     # As if each codebook of each row were a row of its own.
     regions = regions.unflatten(1, (-1, state.n_codebooks)).transpose(1, 2).flatten(0, 1)
     weights, constant = (found.cpu() for found in _weights(state, pseudocount))
-    logs = tally.pool_logs(*lists, pairs.view(-1, 1), regions, shares, weights, constant)
+    logs: Tensor = backend("cpu").pool_logs(
+        *lists, pairs.view(-1, 1), regions, shares, weights, constant
+    )
     logs = logs.view(*codes.shape, -1).to(codes.device)
     return (logs - shift) / scale + _log_prior(state, class_weight) / state.n_codebooks
 
@@ -120,20 +120,17 @@ def leave_one_out(
 
 
 def class_balance(state: CountState, pseudocount: float, class_weight: str | None) -> Balance:
-    """How scores are normalised per class; found once for a state."""
+    """How scores are normalised per class; found once for a state.
+
+    From the mean m and the variance v of log p(k | y) over the keys k that rows select, whatever
+    their class: m and v are near zero for a class of few rows, and neither for one of many.
+    """
     if class_weight is None:
         zero = torch.zeros(len(state.per_class), dtype=torch.float64, device=state.device)
         return Balance(zero, zero + 1)
     known: dict[float, Balance] = vars(state).setdefault("_balances", {})
-    if pseudocount not in known:
-        known[pseudocount] = _class_balance(state, pseudocount)
-    return known[pseudocount]
-
-
-def _class_balance(state: CountState, pseudocount: float) -> Balance:
-    """From the mean m and the variance v of log p(k | y) over the keys k that rows select, whatever
-    their class: m and v are near zero for a class of few rows, and neither for one of many.
-    """
+    if pseudocount in known:
+        return known[pseudocount]
     rows = state.per_class.cpu().numpy()
     shift, scale = np.zeros(len(rows)), np.ones(len(rows))
     seen = rows > 0
@@ -155,7 +152,9 @@ def _class_balance(state: CountState, pseudocount: float) -> Balance:
         width = np.log(np.maximum(variance[seen], np.finfo(np.float64).tiny)) / 2
         shift[seen] = _mean(middle) + strength * (middle - _mean(middle))
         scale[seen] = np.exp(strength * SPREAD_POWER * (width - _mean(width)))
-    return Balance(*(torch.from_numpy(found).to(state.device) for found in (shift, scale)))
+    return Balance(
+        *(torch.from_numpy(found).to(state.per_class.device) for found in (shift, scale))
+    )
 
 
 def _mean(values: NDArray[np.float64]) -> float:
@@ -168,7 +167,8 @@ def _balanced(
 ) -> Tensor:
     """Sums of logarithms (n, Y), normalised per class, with the prior."""
     shift, scale = class_balance(state, pseudocount, class_weight)
-    return (logs - state.n_codebooks * shift) / scale + _log_prior(state, class_weight)
+    scores = (logs - state.n_codebooks * shift) / scale
+    return scores if class_weight == "balanced" else scores + _log_prior(state, class_weight)
 
 
 def _log_prior(state: CountState, class_weight: str | None) -> Tensor:
@@ -179,37 +179,41 @@ def _log_prior(state: CountState, class_weight: str | None) -> Tensor:
 def _summed_logs(state: CountState, codes: Tensor, pseudocount: float) -> Tensor:
     """Σ_c log p(code_c | y) + log K for codes (n, C): (n, Y) float64."""
     Y, how = len(state.per_class), _weights(state, pseudocount)
-    if counts.read_apart(state, codes):
+    if len(state.tallies) > 1 and counts.read_apart(state, codes):
         lists, cells, shares = _excerpt(state, codes)
-        return tally.pool_logs(*lists, *cells, shares, *how)
+        few: Tensor = backend("cpu").pool_logs(*lists, *cells, shares, *how)
+        return few
     regional, shares = state, how[0][0, :0]
     if state.regions is not None and state.regional is not None:
         regional, shares = state.regional, state.regions.shares
-    parts = [torch.zeros((0, Y), dtype=torch.float64, device=state.device)]
+    parts = [torch.zeros((0, Y), dtype=torch.float64, device=codes.device)]
     for part in codes.split(max(1, DENSE_ELEMENTS // (5 * state.n_codebooks + Y))):
         pairs, regions = _cells(state, part)
-        lists = state.bounded, regional.bounded
-        parts.append(tally.pool_logs(*lists, pairs, regions, shares, *how))
+        found = state.bounded, regional.bounded, pairs, regions, shares
+        parts.append(backend(codes.device).pool_logs(*found, *how))
     return torch.cat(parts)
 
 
 def _cells(state: CountState, codes: Tensor) -> tuple[Tensor, Tensor]:
     """The pairs (n, C) of codes (n, C), and the regions (n, R·C) that these lie in, cut by cut."""
-    pairs = flat_codes(codes, state.n_pairs)
+    book = torch.arange(state.n_codebooks, device=codes.device)
+    pairs = codes.long() + book * state.n_pairs
     if state.regions is None or state.regional is None:
         return pairs, pairs[:, :0]
-    return pairs, flat_codes(state.regions.codes(codes), state.regional.n_pairs)
+    regions = counts.region_codes(state.regions, codes).long()  # (n, R·C)
+    book = torch.arange(regions.shape[1], device=codes.device)
+    return pairs, regions + book * state.regional.n_pairs
 
 
 def _excerpt(
     state: CountState, codes: Tensor
-) -> tuple[tuple[tally.Bounded, tally.Bounded], tuple[Tensor, Tensor], Tensor]:
+) -> tuple[tuple[Bounded, Bounded], tuple[Tensor, Tensor], Tensor]:
     """For a few rows with codes (n, C), what their pairs and regions hold, as lists of their own,
     the pairs (n, C) and regions (n, R·C) there, and the latter's shares; all on the CPU."""
     own = counts.read(state, codes)  # (n, C, Y)
     regional, shares = own[:, :0], np.zeros(0)
     if state.regions is not None and state.regional is not None:
-        regions = state.regions.codes(codes)  # (n, R·C)
+        regions = counts.region_codes(state.regions, codes)  # (n, R·C)
         regional = counts.read(state.regional, regions)
         first = np.arange(state.regional.n_codebooks) * state.regional.n_pairs
         shares = state.regions.shares.cpu().numpy()[regions.cpu().numpy() + first].ravel()
@@ -219,13 +223,13 @@ def _excerpt(
     return (_bounded(own), _bounded(regional)), (pairs, cells), torch.from_numpy(shares)
 
 
-def _bounded(table: NDArray[np.int64]) -> tally.Bounded:
+def _bounded(table: NDArray[np.int64]) -> Bounded:
     """A table of counts (n, C, Y) as a list, every pair of every row being a pair."""
     table = table.reshape(-1, table.shape[2])
     pair, column = np.nonzero(table)
     bounds = np.searchsorted(pair, np.arange(len(table) + 1))
     found = pair * CLASS_STRIDE + column, table[pair, column].astype(np.int32), bounds
-    return tally.Bounded(*map(torch.from_numpy, found))
+    return Bounded(*map(torch.from_numpy, found))
 
 
 def _weights(state: CountState, pseudocount: float) -> tuple[Tensor, Tensor]:
@@ -236,7 +240,7 @@ def _weights(state: CountState, pseudocount: float) -> tuple[Tensor, Tensor]:
     factor = K * own / (N + own)  # (Y,) of p₁
     weights = [K / (N + own)]
     if state.regions is not None:
-        cuts = state.regions.n_cuts // 2
+        cuts = len(state.regions.of_key) // 2
         for sizes in (state.regions.sizes[:cuts], state.regions.sizes[cuts:]):
             borrowed = BORROWED * int((sizes[0, 0] > 0).sum())
             weights += [factor / (N + borrowed) / cuts] * cuts

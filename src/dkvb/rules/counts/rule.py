@@ -7,12 +7,12 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from dkvb._support import validation
+from dkvb._support import process_group, validation
 from dkvb._support.files import State
 from dkvb.bottleneck import Batch, Keys
 from dkvb.bottleneck.values import flat_codes
 from dkvb.rules import candidates
-from dkvb.rules.base import Evidence, Rule, check_class_weight
+from dkvb.rules.base import CLASS_WEIGHTS, Evidence, Rule
 from dkvb.rules.calibration import fit_temperature
 from dkvb.rules.counts import posterior, serialisation
 from dkvb.rules.counts import state as counts
@@ -60,7 +60,7 @@ class Counts(Rule):
 
     def check_params(self) -> None:
         validation.real("pseudocount", self.pseudocount, low=0, low_open=True)
-        check_class_weight(self.class_weight)
+        validation.one_of("class_weight", self.class_weight, CLASS_WEIGHTS)
         validation.one_of("pooling", self.pooling, POOLINGS)
         validation.one_of("candidate_keys", self.candidate_keys, candidates.OPTIONS)
 
@@ -70,8 +70,10 @@ class Counts(Rule):
         return self._with(keys_=keys, seed_=seed, state_=state)
 
     def learn(self, batch: Any, class_index: Tensor, n_classes: int) -> Self:
+        codes, alone = batch.codes, process_group.world_size() == 1
         state = counts.grow(self.state_, n_classes)
-        return self._with(state_=counts.update_together(state, batch.codes, class_index))
+        update = counts.update if alone else counts.update_together
+        return self._with(state_=update(state, codes, class_index))
 
     def unlearn(self, batch: Batch, class_index: Tensor) -> tuple[Self, int]:
         state = counts.update(self.state_, batch.codes, class_index, sign=-1)

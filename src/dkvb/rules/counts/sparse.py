@@ -1,4 +1,4 @@
-"""Sorted lists of counts that are not zero: the memory of counting.
+"""Sorted lists of counts that are not zero: made from codes and labels, merged, and read.
 
 Several lists stand for their sum: a short one is put behind the others at once, and merged into
 them when it has grown, so that what one example costs hardly depends on what was learned before.
@@ -6,19 +6,29 @@ them when it has grown, so that what one example costs hardly depends on what wa
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cache, reduce
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dkvb.kernels import counts as tally
-from dkvb.kernels.counts import CLASS_STRIDE
+from dkvb._support import process_group
+from dkvb._support.hashing import bits
+from dkvb.bottleneck.values import flat_codes
+from dkvb.kernels.counts import CLASS_STRIDE, backend
 
+CELLS = 1 << 26  # of a table of counts that is filled at a time: 256 MB
+# Of a codebook's table, for each row: with more, sorting the places is quicker. Measured on a CPU.
+CELLS_PER_ROW = {"cpu": 2, "cuda": 64}
+KEPT = 20  # one row in this many is kept
 GROWTH = 4  # a list is merged into the one before it unless that one is this many times longer
+
+
+Pairs = tuple[Tensor, Tensor]  # places and counts
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +49,39 @@ def merged(first: Tally, second: Tally) -> Tally:
     """One list with the sums of both, zeros dropped."""
     if not len(first) or not len(second):
         return second if len(second) else first
-    return Tally(*tally.join((first.places, first.counts), (second.places, second.counts)))
+    join = backend(first.places.device).join
+    return Tally(*join(first.places, first.counts, second.places, second.counts))
+
+
+def table_pays(codes: Tensor, n_pairs: int, n_present: int) -> bool:
+    """Whether to count codes (n, C) in a table of pairs × classes rather than by sorting."""
+    return 0 < n_pairs * n_present <= CELLS_PER_ROW.get(codes.device.type, 2) * len(codes)
+
+
+def count(codes: Tensor, class_index: Tensor, n_pairs: int, present: Tensor) -> Tally:
+    """How often codes (n, C) select each pair with each of their classes (n,); `present` (P,) are
+    the classes that occur, ascending."""
+    per_row = CELLS_PER_ROW.get(codes.device.type, 2)
+    if 0 < n_pairs * len(present) <= per_row * len(codes):
+        return _count_in_table(codes, class_index, n_pairs, present)
+    places = flat_codes(codes, n_pairs) * CLASS_STRIDE + class_index[:, None]
+    distinct, counts = torch.unique(places, return_counts=True)
+    return Tally(distinct, counts.to(torch.int32))
+
+
+def _count_in_table(codes: Tensor, class_index: Tensor, n_pairs: int, present: Tensor) -> Tally:
+    """The same by a table of pairs × classes."""
+    rank = torch.zeros(int(present[-1]) + 1, dtype=torch.int64, device=codes.device)
+    rank[present] = torch.arange(len(present), device=codes.device)
+    position, C, parts = rank[class_index], codes.shape[1], []
+    size = max(1, CELLS // (n_pairs * len(present)))  # codebooks whose tables are filled together
+    for first in range(0, C, size):
+        books = slice(first, min(first + size, C))
+        shape = (books.stop - first, n_pairs, len(present))
+        table = torch.zeros(shape, dtype=torch.int32, device=codes.device)
+        backend(codes.device).count(codes[:, books], position, table)
+        parts.append(_listed(table, first, present))
+    return Tally(*(torch.cat(same) for same in zip(*parts, strict=True)))
 
 
 def in_order(places: Tensor, counts: Tensor) -> Tally:
@@ -55,8 +97,9 @@ def in_order(places: Tensor, counts: Tensor) -> Tally:
 def settled(lists: tuple[Tally, ...]) -> tuple[Tally, ...]:
     """Merge from the end until every list is much longer than the next."""
     *rest, last = lists
-    while rest and len(rest[-1]) < GROWTH * len(last):
-        last = merged(rest.pop(), last)
+    while rest and len(rest[-1].places) < GROWTH * len(last.places):
+        shorter = rest.pop()
+        last = merged(shorter, last) if len(shorter.places) else last
     return (*rest, last)
 
 
@@ -100,3 +143,109 @@ def of_pairs(lists: Sequence[Tally], pairs: NDArray[np.int64], n_columns: int) -
             entry
         ]  # distinct in one list
     return dense.reshape(len(pairs), n_columns)
+
+
+# --------------------------------------------------------------------------------- of all processes
+def summed(places: Tensor, counts: Tensor, n_codebooks: int, n_pairs: int, Y: int) -> Pairs:
+    """The sum of all processes' lists: the same, bit for bit, in each of them.
+
+    Lists are gathered, 12 bytes an entry, or the table of the classes present is summed, 4 bytes
+    a cell, whichever sends less (`sends_table`).
+    """
+    longest = max(process_group.all_gather_objects(len(places)))
+    seen = torch.zeros(Y, dtype=torch.int64, device=places.device)
+    seen[places % CLASS_STRIDE] = 1
+    present = torch.nonzero(process_group.all_reduce(seen, "notes"))[:, 0]  # (P,)
+    if sends_table(longest, n_codebooks * n_pairs * len(present)):
+        return _summed_tables(places, counts, n_codebooks, n_pairs, present)
+    lists = zip(process_group.all_gather(places), process_group.all_gather(counts), strict=True)
+    total = next(lists)
+    for other in lists:
+        total = backend(places.device).join(*total, *other)
+    return total
+
+
+def sends_table(entries: int, cells: int) -> bool:
+    """Whether N processes send less by summing tables of so many cells, in a ring, than by sending
+    everyone lists as long as the longest: 2 (N − 1)/N · 4 · cells against (N − 1) · 12 · entries.
+    """
+    return 2 * 4 * cells < process_group.world_size() * 12 * entries
+
+
+def _summed_tables(
+    places: Tensor, counts: Tensor, n_codebooks: int, n_pairs: int, present: Tensor
+) -> Pairs:
+    P, found = len(present), []
+    size = max(1, CELLS // max(1, n_pairs * P))
+    for start in range(0, n_codebooks, size):
+        books = slice(start, min(start + size, n_codebooks))
+        ends = (
+            torch.tensor([books.start, books.stop], device=places.device) * n_pairs * CLASS_STRIDE
+        )
+        first, last = torch.searchsorted(places, ends).tolist()
+        pair, column = places[first:last] // CLASS_STRIDE, places[first:last] % CLASS_STRIDE
+        cells = (books.stop - books.start) * n_pairs * P
+        table = torch.zeros(cells, dtype=torch.int32, device=places.device)
+        at = (pair - books.start * n_pairs) * P + torch.searchsorted(present, column)
+        table[at] = counts[first:last]
+        table = process_group.all_reduce(table).view(-1, n_pairs, P)
+        found.append(_listed(table, books.start, present))
+    return torch.cat([places for places, _ in found]), torch.cat([counts for _, counts in found])
+
+
+def _listed(table: Tensor, first_book: int, present: Tensor) -> Pairs:
+    """A table of counts (g, K, P) of the columns present (P,) as a list."""
+    _, K, P = table.shape
+    cell = torch.nonzero(table.view(-1))[:, 0]
+    pair = torch.div(cell, P, rounding_mode="floor")
+    places = (pair + first_book * K) * CLASS_STRIDE + present[cell - pair * P]
+    return places, table.view(-1)[cell]
+
+
+# ------------------------------------------------------------------------------ rows that are kept
+def code_hash(codes: Tensor) -> Tensor:
+    """63 bits (n,) from codes (n, C): always the same for the same codes."""
+    hashes: Tensor = backend(codes.device).hash_codes(codes, _factors(codes.shape[1], codes.device))
+    return hashes
+
+
+def kept_rows(codes: Tensor) -> tuple[Tensor, Tensor]:
+    """Which rows of codes (n, C) are kept, picked by a hash: their numbers (k,), codes (k, C)."""
+    factors = _factors(codes.shape[1], codes.device)
+    hashes = backend(codes.device).hash_codes(codes, factors)
+    kept = torch.nonzero(hashes % KEPT == 0)[:, 0]
+    if codes.dtype == torch.uint16:  # which torch cannot index on every device
+        return kept, codes.view(torch.int16)[kept].int() & 0xFFFF
+    return kept, codes[kept].int()
+
+
+@cache
+def _factors(n_codebooks: int, device: torch.device) -> Tensor:
+    return 2 * bits(2, torch.arange(n_codebooks, device=device), 0, 0) + 1  # odd (C,)
+
+
+def left_after(
+    codes: Tensor, columns: Tensor, gone_codes: Tensor, gone_columns: Tensor
+) -> Tensor | None:
+    """Which rows (S,) bool are left of codes (S, C) with columns (S,) when others are taken out,
+    each once; None if one of those is not there."""
+    gone = Counter(_as_bytes(gone_codes, gone_columns))
+    left = torch.ones(len(codes), dtype=torch.bool)
+    if gone:
+        for i, row in enumerate(_as_bytes(codes, columns)):
+            if gone[row] > 0:
+                gone[row] -= 1
+                left[i] = False
+    return None if any(gone.values()) else left.to(codes.device)
+
+
+def _as_bytes(codes: Tensor, columns: Tensor) -> list[bytes]:
+    both = torch.cat([codes, columns.int()[:, None]], dim=1)
+    return [row.tobytes() for row in both.cpu().numpy()]
+
+
+def some_rows(codes: Tensor, rows: Tensor) -> Tensor:
+    """Some rows of codes (n, C) as int32; torch cannot index uint16 on every device."""
+    if codes.dtype == torch.uint16:
+        return codes.view(torch.int16)[rows].int() & 0xFFFF
+    return codes[rows].int()

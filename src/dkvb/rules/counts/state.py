@@ -24,17 +24,20 @@ from torch import Tensor
 from dkvb._support import process_group
 from dkvb.bottleneck.key_clusters import Regions
 from dkvb.bottleneck.values import flat_codes
-from dkvb.kernels import counts as tally
-from dkvb.kernels.counts import CLASS_STRIDE
+from dkvb.kernels.counts import CLASS_STRIDE, Bounded, backend
 from dkvb.rules.base import NOT_LEARNED
-from dkvb.rules.counts import counting
-from dkvb.rules.counts import sparse as tallies
-from dkvb.rules.counts.kept import code_hash, left_after
-from dkvb.rules.counts.sparse import Tally, in_order, merged, of_books, settled
+from dkvb.rules.counts import sparse
+from dkvb.rules.counts.sparse import (
+    Tally,
+    in_order,
+    left_after,
+    merged,
+    of_books,
+    settled,
+)
 
 PLACES = 1 << 23  # that are counted at a time
 DENSE_ELEMENTS = 1 << 25  # pairs or scores of a chunk of rows
-KEPT = 20  # one row in this many is kept
 FEW_ROWS = 64  # up to here, a search in several lists is quicker than merging them
 
 
@@ -63,11 +66,12 @@ class CountState:
         return reduce(merged, reversed(self.tallies))  # short lists first
 
     @cached_property
-    def bounded(self) -> tally.Bounded:
+    def bounded(self) -> Bounded:
         """`whole`, and where the entries of each pair begin in it."""
-        pair = torch.arange(self.n_codebooks * self.n_pairs + 1, device=self.device)
+        n_pairs, device = self.n_codebooks * self.n_pairs, self.per_class.device
+        pair = torch.arange(n_pairs + 1, device=device)
         bounds = torch.searchsorted(self.whole.places, pair * CLASS_STRIDE)
-        return tally.Bounded(self.whole.places, self.whole.counts, bounds)
+        return Bounded(self.whole.places, self.whole.counts, bounds)
 
     @cached_property
     def usage(self) -> Tensor:
@@ -104,7 +108,11 @@ def start(
 ) -> CountState:
     """Nothing counted, no classes yet; with `regions`, rows will be counted by those as well."""
     none = torch.zeros(0, dtype=torch.int64, device=device)
-    state = CountState(
+    regional = None
+    if regions is not None:
+        R, C, G = regions.sizes.shape
+        regional = replace(start(R * C, G, device), keeps=False)
+    return CountState(
         n_codebooks,
         n_pairs,
         (Tally(none, none.int()),),
@@ -112,8 +120,9 @@ def start(
         none.int().view(0, n_codebooks),
         none,
         n_pairs,
+        regions,
+        regional,
     )
-    return state if regions is None else with_regions(state, regions)
 
 
 def with_regions(state: CountState, regions: Regions) -> CountState:
@@ -149,41 +158,53 @@ def more_pairs(state: CountState, n_pairs: int, regions: Regions | None = None) 
 def update(state: CountState, codes: Tensor, columns: Tensor, sign: int = 1) -> CountState:
     """Count codes (n, C) of rows with labels in `columns` (n,); `sign=-1` takes them away again."""
     step = max(1, PLACES // state.n_codebooks)
-    rows_a_class = torch.bincount(columns, minlength=len(state.per_class))
-    present = torch.nonzero(rows_a_class)[:, 0]
-    if len(codes) > step and not counting.table_pays(codes, state.n_pairs, len(present)):
+    rows_per_class = torch.bincount(columns, minlength=len(state.per_class))
+    present = torch.nonzero(rows_per_class)[:, 0]
+    if len(codes) > step and not sparse.table_pays(codes, state.n_pairs, len(present)):
         # Sorting takes several times its own memory: some rows at a time. Class by class, since
         # rows of a class share pairs, and the lists to be merged are short then.
         for rows in torch.argsort(columns, stable=True).split(step):
-            state = update(state, _rows(codes, rows), columns[rows], sign)
+            state = update(state, sparse.some_rows(codes, rows), columns[rows], sign)
         return state
     regional = None
     if state.regions is not None and state.regional is not None:
-        regional = update(state.regional, state.regions.codes(codes), columns, sign)
-    distinct, counts = counting.counted(codes, columns, state.n_pairs, present)
-    change = Tally(distinct, sign * counts)
-    per_class = state.per_class + sign * rows_a_class
-    # Of regions no row is kept.
-    kept = torch.nonzero(code_hash(codes) % KEPT == 0)[:, 0] if state.keeps else columns[:0]
-    taken = _rows(codes, kept)
-    if sign > 0:
+        in_regions = region_codes(state.regions, codes)
+        regional = update(state.regional, in_regions, columns, sign)
+    change = sparse.count(codes, columns, state.n_pairs, present)
+    distinct, change = change.places, Tally(change.places, sign * change.counts)
+    per_class = state.per_class + sign * rows_per_class
+    if not state.keeps:  # of key clusters no row is
+        kept_codes, kept_columns = state.kept_codes, state.kept_columns
+        if sign < 0 and bool((at(state, distinct) + change.counts < 0).any()):
+            raise ValueError(NOT_LEARNED)
+    elif sign > 0:
+        kept, taken = sparse.kept_rows(codes)
         kept_codes = torch.cat([state.kept_codes, taken])
         kept_columns = torch.cat([state.kept_columns, columns[kept]])
     else:
         if bool((at(state, distinct) + change.counts < 0).any()) or bool((per_class < 0).any()):
             raise ValueError(NOT_LEARNED)
+        kept, taken = sparse.kept_rows(codes)
         left = left_after(state.kept_codes, state.kept_columns, taken, columns[kept])
         if left is None:
             raise ValueError(NOT_LEARNED)
         kept_codes, kept_columns = state.kept_codes[left], state.kept_columns[left]
+    # As one list if they were merged for a reader.
+    lists = (state.whole,) if "whole" in vars(state) else state.tallies
     return replace(
         state,
-        tallies=settled((*_lists(state), change)),
+        tallies=settled((*lists, change)),
         per_class=per_class,
         kept_codes=kept_codes,
         kept_columns=kept_columns,
         regional=regional,
     )
+
+
+def region_codes(regions: Regions, codes: Tensor) -> Tensor:
+    """The regions (n, R·C) of keys with codes (n, C), cut by cut."""
+    where = codes.T.long()  # (C, n)
+    return torch.cat([cut.gather(1, where) for cut in regions.of_key]).T.int()
 
 
 def update_together(state: CountState, codes: Tensor, columns: Tensor) -> CountState:
@@ -192,15 +213,13 @@ def update_together(state: CountState, codes: Tensor, columns: Tensor) -> CountS
     Columns must mean the same classes everywhere. All get the same state, and the same bits as if
     one process had counted all rows.
     """
-    if process_group.world_size() == 1:
-        return update(state, codes, columns)
     C, K, Y = state.n_codebooks, state.n_pairs, len(state.per_class)
     regional = None
     if state.regions is not None and state.regional is not None:
-        regional = update_together(state.regional, state.regions.codes(codes), columns)
+        regional = update_together(state.regional, region_codes(state.regions, codes), columns)
     empty = replace(start(C, K, state.device), keeps=state.keeps)
     own = update(grow(empty, Y), codes, columns)
-    whole = Tally(*counting.summed(own.whole.places, own.whole.counts, C, K, Y))
+    whole = Tally(*sparse.summed(own.whole.places, own.whole.counts, C, K, Y))
     kept = own.kept_codes if K > 1 << 16 else own.kept_codes.to(torch.uint16)  # half the bytes
     return replace(
         state,
@@ -311,7 +330,7 @@ def read(state: CountState, codes: Tensor) -> NDArray[np.int64]:
     """The counts that a few rows with codes (n, C) find: (n, C, Y)."""
     first = np.arange(state.n_codebooks) * state.n_pairs
     pairs = (codes.cpu().numpy().astype(np.int64) + first).ravel()  # (n·C,)
-    found = tallies.of_pairs(_lists(state), pairs, len(state.per_class))
+    found = sparse.of_pairs(_lists(state), pairs, len(state.per_class))
     return found.reshape(*codes.shape, len(state.per_class))  # −1 fails where there are no rows
 
 
@@ -321,7 +340,10 @@ def votes(state: CountState, codes: Tensor) -> Tensor:
         return torch.from_numpy(read(state, codes).mean(axis=1))
     Y = len(state.per_class)
     parts = codes.split(max(1, DENSE_ELEMENTS // (state.n_codebooks + Y)))
-    pooled = [tally.pool(state.bounded, flat_codes(part, state.n_pairs), Y) for part in parts]
+    pooled = [
+        backend(state.device).pool(state.bounded, flat_codes(part, state.n_pairs), Y)
+        for part in parts
+    ]
     return torch.cat(pooled).double() / state.n_codebooks
 
 
@@ -332,16 +354,9 @@ def read_apart(state: CountState, codes: Tensor) -> bool:
 
 def at(state: CountState, places: Tensor) -> Tensor:
     """The counts at places (...) of any shape, int64."""
-    return tallies.at(_lists(state), places)
+    return sparse.at(_lists(state), places)
 
 
 def _lists(state: CountState) -> tuple[Tally, ...]:
     """The state's tallies, as one if they were merged for a reader."""
     return (state.whole,) if "whole" in vars(state) else state.tallies
-
-
-def _rows(codes: Tensor, rows: Tensor) -> Tensor:
-    """Some rows of codes (n, C) as int32; torch cannot index uint16 on every device."""
-    if codes.dtype == torch.uint16:
-        return codes.view(torch.int16)[rows].int() & 0xFFFF
-    return codes[rows].int()

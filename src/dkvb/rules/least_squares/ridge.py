@@ -193,6 +193,17 @@ def _add(moments: Moments, phi: Tensor, targets: Tensor, sign: int) -> None:
         moments.square.add_(targets.square().sum(dim=0), alpha=sign)
 
 
+def check_exact(sums: RidgeSums) -> None:
+    """Raise where sums are too large to be exact."""
+    for moments in (sums.learned, sums.held):
+        # No sum of products is above the largest sum of squares.
+        if float(moments.diagonal().max()) >= EXACT:
+            raise ValueError(
+                "X: expected fewer rows: sums would pass 2**53 and no longer be exact; "
+                "nothing was changed; use more pairs per codebook, or learn the rest apart"
+            )
+
+
 def merge(first: RidgeSums, second: RidgeSums) -> RidgeSums:
     """The sums over the rows of both."""
     ours, theirs = (tuple(sums.learned.cross.shape) for sums in (first, second))

@@ -16,11 +16,10 @@ from dkvb._support.files import State
 from dkvb._support.hashing import content_hash
 from dkvb.bottleneck import Batch, Keys
 from dkvb.bottleneck.assignment import READ_TEMPERATURE, SoftAssignment, in_blocks
-from dkvb.rules.base import NOT_LEARNED, Evidence, Rule, check_class_weight
+from dkvb.rules.base import CLASS_WEIGHTS, NOT_LEARNED, Evidence, Rule, check_fits
 from dkvb.rules.least_squares import ridge, serialisation
 from dkvb.rules.least_squares.export import SoftValuesView
 from dkvb.rules.least_squares.samples import Samples, joined, no_samples
-from dkvb.rules.memory import check_fits
 
 # Of a softmax of scores, in units of how far held-out scores lie from the mean of their class: the
 # best was 0.63 to 0.78 where it could be measured (docs/research.md). Scores are about 0 or 1.
@@ -83,7 +82,7 @@ class LeastSquares(Rule):
 
     def check_params(self) -> None:
         validation.real("read_temperature", self.read_temperature, low=0, low_open=True)
-        check_class_weight(self.class_weight)
+        validation.one_of("class_weight", self.class_weight, CLASS_WEIGHTS)
         if not isinstance(self.store_samples, bool | np.bool_):
             raise TypeError(f"store_samples: expected True or False; got {self.store_samples!r}")
 
@@ -91,7 +90,7 @@ class LeastSquares(Rule):
         C, K, _ = keys.keys.shape
         M, device = C * K, keys.keys.device
         # Of rows learned from and rows held out, a triangle of products each.
-        check_fits(self.name, 8 * M * M, device, f"sums over products of {C} × {K} pairs")
+        check_fits(self, 8 * M * M, device, f"sums over products of {C} × {K} pairs")
         samples = no_samples(keys.projection.width, device) if self.store_samples else None
         selected = torch.zeros(M, dtype=torch.int64, device=device)
         return self._with(
@@ -148,7 +147,8 @@ class LeastSquares(Rule):
             ridge.map_classes(theirs.sums.to(device), target, n_classes),
         )
         selected = ours.selected + theirs.selected.to(device)
-        return self._with(state_=_exact(SumsState(sums, selected, samples)))
+        ridge.check_exact(sums)
+        return self._with(state_=SumsState(sums, selected, samples))
 
     def scores(self, batch: Batch) -> Tensor:
         values = self.solution().values  # (M, Y)
@@ -254,7 +254,7 @@ class LeastSquares(Rule):
                     stored.append(part)
                 yield phi, part.class_index, part.hashes % ridge.HELD_OUT == 0
 
-        if sign > 0:
+        if sign > 0 and process_group.world_size() > 1:
             sums = ridge.update_together(state.sums, batches())
             selected = process_group.all_reduce(selected)
         else:
@@ -265,22 +265,11 @@ class LeastSquares(Rule):
             samples = (
                 samples.with_(given.of_all_processes()) if sign > 0 else samples.without(given)
             )
+        ridge.check_exact(sums)
         changed = SumsState(sums, state.selected + selected, samples)
         if sign < 0:
             _check_not_negative(changed)
-        return _exact(changed)
-
-
-def _exact(state: SumsState) -> SumsState:
-    """The state, or an error where its sums are too large to be exact."""
-    for moments in (state.sums.learned, state.sums.held):
-        # No sum of products is above the largest sum of squares.
-        if float(moments.diagonal().max()) >= ridge.EXACT:
-            raise ValueError(
-                "X: expected fewer rows: sums would pass 2**53 and no longer be exact; "
-                "nothing was changed; use more pairs per codebook, or learn the rest apart"
-            )
-    return state
+        return changed
 
 
 def _check_not_negative(state: SumsState) -> None:

@@ -17,15 +17,13 @@ from dataclasses import dataclass, fields, replace
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding_bag, pad
+from torch.nn.functional import pad
 
 from dkvb._support import process_group
 from dkvb._support.hashing import epoch_orders
-from dkvb.bottleneck.values import count_usage
-from dkvb.kernels.sgd import descend, pool, push, step
+from dkvb.kernels.sgd import epochs_on, pool, push, step
 
 ORDERS_AT_ONCE = 1 << 24  # row numbers of epochs drawn ahead: 128 MB
-SCORES_AT_ONCE = 1 << 25  # numbers that are summed over processes together: 128 MB
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -104,8 +102,8 @@ def update(
     equal one call with k. Of several processes, each gives all rows' codes of its own codebooks,
     out of `n_codebooks` in all.
     """
-    values, usage = state.columns.clone(), state.usage.clone()
-    n = len(codes)
+    values, usage = state.columns.clone(), state.usage
+    (C, K), n = usage.shape, len(codes)
     n_codebooks = n_codebooks or len(values)
     alone = n_codebooks == len(values) and values.dtype == torch.float32
     chunk = max(1, ORDERS_AT_ONCE // n)
@@ -115,11 +113,11 @@ def update(
         orders = epoch_orders(n, seed, begun, count, codes.device)  # (epochs, n)
         how = (batch_size, learning_rate, label_smoothing)
         if alone:
-            descend(values, codes, class_index, orders, *how)
+            epochs_on(values.device).descend(values, codes, class_index, orders, *how)
         else:
             _descend_in_steps(values, codes, class_index, orders, *how, begun, n_codebooks)
-    once = torch.zeros_like(usage)
-    count_usage(once, codes)
+    places = codes.long() + torch.arange(C, device=codes.device) * K
+    once = torch.bincount(places.flatten(), minlength=C * K).view(C, K)
     usage = usage + epochs * once
     return replace(state, columns=values, usage=usage, epoch=state.epoch + epochs)
 
@@ -144,21 +142,3 @@ def _descend_in_steps(
             sums = process_group.all_reduce(sums) if sharded else sums
             change = step(sums, y[rows], n_codebooks, lr, smoothing)
             push(values, codes[rows], change, seed=(epoch << 32) + batch)
-
-
-def scores(state: SgdState, codes: Tensor, n_codebooks: int | None = None) -> Tensor:
-    """Logits (n, Y): the mean over codebooks of the values fetched by codes (n, C); of several
-    processes, over `n_codebooks` in all."""
-    columns = state.columns
-    (C, K, width), n_classes = columns.shape, columns.shape[2] - state.unseen
-    n_codebooks = n_codebooks or C
-    if n_codebooks == C and columns.dtype == torch.float32:
-        places = codes.long() + torch.arange(C, device=codes.device) * K
-        return embedding_bag(places, columns.flatten(0, 1), mode="mean")[:, :n_classes]
-    every = torch.zeros((len(codes), width), device=columns.device)
-    step = max(1, SCORES_AT_ONCE // max(1, width))
-    for first in range(0, len(codes), step):
-        sums = pool(columns, codes[first : first + step].int())
-        sums = process_group.all_reduce(sums) if n_codebooks > C else sums
-        every[first : first + step] = sums / n_codebooks
-    return every[:, :n_classes]

@@ -7,18 +7,20 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
+from torch.nn.functional import embedding_bag, pad
 
-from dkvb._support import validation
+from dkvb._support import process_group, validation
 from dkvb._support.files import State
 from dkvb.bottleneck import Batch, Keys
 from dkvb.bottleneck.sharding import own_codebooks
+from dkvb.kernels.sgd import pool
 from dkvb.rules import candidates
-from dkvb.rules.base import Evidence, Rule, check_one_process
-from dkvb.rules.memory import check_fits
+from dkvb.rules.base import Evidence, Rule, check_fits, check_one_process
 from dkvb.rules.sgd import descent, serialisation
 from dkvb.rules.sgd.descent import SgdState
 from dkvb.rules.sgd.export import ValuesView
+
+SCORES_AT_ONCE = 1 << 25  # numbers that are summed over processes together: 128 MB
 
 
 class SGD(Rule):
@@ -78,10 +80,10 @@ class SGD(Rule):
         validation.one_of("candidate_keys", self.candidate_keys, candidates.OPTIONS)
 
     def local_keys(self, keys: Keys) -> Keys:
-        return own_codebooks(keys)
+        return keys if process_group.world_size() == 1 else own_codebooks(keys)
 
     def start(self, keys: Keys, *, seed: int = 0, open_ended: bool = True) -> Self:
-        own = own_codebooks(keys)
+        own = self.local_keys(keys)
         C, K, _ = own.keys.shape
         state = descent.start(C, K, own.keys.device, self.value_dtype, unseen=open_ended)
         return self._with(keys_=own, n_codebooks_=len(keys.keys), seed_=seed, state_=state)
@@ -89,7 +91,7 @@ class SGD(Rule):
     def learn(self, batch: Any, class_index: Tensor, n_classes: int) -> Self:
         C, K, _ = self.keys_.keys.shape
         size = C * K * (n_classes + 1) * self.state_.columns.element_size()
-        check_fits(self.name, size, self.keys_.keys.device, f"{C} × {K} × {n_classes} values")
+        check_fits(self, size, self.keys_.keys.device, f"{C} × {K} × {n_classes} values")
         state = descent.update(
             descent.grow(self.state_, n_classes),
             batch.codes,
@@ -104,7 +106,7 @@ class SGD(Rule):
         return self._with(state_=state)
 
     def scores(self, batch: Batch) -> Tensor:
-        return descent.scores(self.state_, self.codes(batch), self.n_codebooks_)
+        return logits(self.state_, self.codes(batch), self.n_codebooks_)
 
     def codes(self, batch: Batch) -> Tensor:
         """The pairs (n, C) that predictions for rows read."""
@@ -176,3 +178,21 @@ class SGD(Rule):
         check_one_process(self, "export")
         keys, number = candidates.keys_to_read(self.keys_, self.state_, self.candidate_keys)
         return ValuesView(self.keys_, keys, number, self.state_.values)
+
+
+def logits(state: SgdState, codes: Tensor, n_codebooks: int | None = None) -> Tensor:
+    """Logits (n, Y): the mean over codebooks of the values fetched by codes (n, C); of several
+    processes, over `n_codebooks` in all."""
+    columns = state.columns
+    (C, K, width), n_classes = columns.shape, columns.shape[2] - state.unseen
+    n_codebooks = n_codebooks or C
+    if n_codebooks == C and columns.dtype == torch.float32:
+        places = codes.long() + torch.arange(C, device=codes.device) * K
+        return embedding_bag(places, columns.flatten(0, 1), mode="mean")[:, :n_classes]
+    every = torch.zeros((len(codes), width), device=columns.device)
+    step = max(1, SCORES_AT_ONCE // max(1, width))
+    for first in range(0, len(codes), step):
+        sums = pool(columns, codes[first : first + step].int())
+        sums = process_group.all_reduce(sums) if n_codebooks > C else sums
+        every[first : first + step] = sums / n_codebooks
+    return every[:, :n_classes]
