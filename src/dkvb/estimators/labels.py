@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import column_or_1d
 
-from dkvb._support.label_text import check_texts
+from dkvb._support.label_text import MAX_CHARACTERS, check_texts
 
 Label: TypeAlias = int | float | str | bool
 
@@ -175,7 +175,11 @@ class LabelIndex:
         n_known = len(later._index)
         for y in targets:
             later.add(y, name)
-        check_texts(list(later._index)[len(self._index) :], name)
+        if later.kind == "string":
+            new = list(later._index)[len(self._index) :]
+            unusual = [t for t in new if not t.isprintable() or len(t) > MAX_CHARACTERS]
+            if unusual:
+                check_texts(unusual, name)
         if classes is not None and len(later._index) > n_known:
             raise ValueError(
                 "y: expected labels that classes declares in this call, or that were known before; "

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from dkvb._support import process_group
 from dkvb._support.process_group import volume
+from dkvb.rules.counts import sparse
 from dkvb.rules.counts import state as counts
 
 from .jobs import run

@@ -16,6 +16,7 @@ from torch import Tensor
 from dkvb._support import validation
 from dkvb._support.files import State
 from dkvb.bottleneck import Keys, fit_keys
+from dkvb.bottleneck.batch import embeddings
 from dkvb.estimators._saved_keys import SavedWithKeys
 from dkvb.estimators.base import Floats, OpenClassifier, softmax
 from dkvb.estimators.kernel import serialisation
@@ -394,7 +395,7 @@ class KernelClassifier(OpenClassifier, SavedWithKeys):
 
     def _embeddings(self, X: Any, known: bool = True) -> NDArray[np.float32]:
         """Embeddings (n, m), as wide as those before where a width is `known`."""
-        rows = validation.embeddings(X, self)
+        rows = embeddings(X, self)
         if known:
             validate_data(self, X, reset=False, skip_check_array=True)
         elif self.keys is not None and self.keys.width != rows.shape[1]:
