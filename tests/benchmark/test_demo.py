@@ -1,6 +1,7 @@
 """The bundled embeddings, and the demo that learns them."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from dkvb.benchmark import demo
+from dkvb.benchmark.grid import Data
 from dkvb.benchmark.records import read_records
 from dkvb.embedding.datasets.bundled import load
 
@@ -83,7 +85,7 @@ def test_unknown_names_are_explained(arguments: tuple[str, str], message: str) -
 
 def test_demo_shows_who_forgets(tmp_path: Path) -> None:
     (tmp_path / "records.jsonl").write_text("of an earlier demo\n")
-    shown = demo.run(tmp_path, grid=replace(demo.GRID, seeds=demo.GRID.seeds[:1]))
+    shown = demo.run(tmp_path, grid=replace(demo.GRID, seeds=demo.GRID.seeds[:1]), kernel_grid=None)
 
     accuracy = {
         name: (row["class-incremental"]["mean"], row["iid"]["mean"])
@@ -110,3 +112,25 @@ def test_demo_shows_who_forgets(tmp_path: Path) -> None:
     found = read_records(shown["records"])
     assert (len(found.records), found.damaged) == (13, [])
     assert len(json.loads(shown["summary"].read_text())) == 13
+
+
+def test_the_kernel_classifier_leads_the_demo(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = replace(demo.GRID, classifiers=demo.GRID.classifiers[2:3], seeds=(1,))
+    (x, y), (x_test, y_test), keys, _ = demo._load_data()
+    small = Data((x[::25], y[::25]), (x_test[::10], y_test[::10]), keys[:500])
+    monkeypatch.setattr(demo, "_load_data", lambda: small)
+    monkeypatch.setattr(demo, "ProcessPoolExecutor", ThreadPool)
+    shown = demo.run(tmp_path, grid=few)
+    name, other, _ = shown["table"]
+    assert (name, other) == ("kernel", "nearest class mean")
+    assert shown["table"][name]["class-incremental"]["mean"] > 60
+    assert shown["table"][name]["iid"]["mean"] is None
+
+
+class ThreadPool(ThreadPoolExecutor):
+    """Where another process would not see the smaller data."""
+
+    def __init__(self, workers: int, mp_context: object) -> None:
+        super().__init__(workers)

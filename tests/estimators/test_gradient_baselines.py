@@ -98,11 +98,11 @@ def test_sdmlp_is_the_obvious_loop():
 def test_once_switched_at_most_k_neurons_answer():
     X, y = blobs(3)
     model = SDMLPClassifier(n_neurons=50, k=4, switch_after=20, epochs=5).fit(np.abs(X), y)
-    model._notes["inputs answered"].fill_(20)  # those that never win would never switch
+    model._buffers["inputs answered"].fill_(20)  # those that never win would never switch
     weights = {name: weight[None] for name, weight in model._weights.items()}
-    notes = {name: note[None] for name, note in model._notes.items()}
+    buffers = {name: buffer[None] for name, buffer in model._buffers.items()}
     x = model._encode(torch.from_numpy(np.abs(X)))[None]
-    active = model._forward(weights, notes, x, learning=False).layers["output"].inputs
+    active = model._forward(weights, buffers, x, learning=False).layers["output"].inputs
     assert 1 <= int((active > 0).sum(dim=2).max()) <= 4
     assert all(float(weight.min()) >= 0 for weight in model._weights.values())
     norms = model._weights["neurons weight"].norm(dim=0)
@@ -133,8 +133,10 @@ def test_fisher_information_is_that_of_single_rows():
     X, y = blobs(3, a_class=5)
     model = EWCClassifier(hidden=4, learning_rate=0.1, epochs=3).fit(X, y)
     for name, expected in per_row_fisher(model, X).items():
-        assert torch.allclose(model._notes[f"precision of {name}"], expected, rtol=1e-3, atol=1e-7)
-        pull = model._notes[f"pull of {name}"]
+        assert torch.allclose(
+            model._buffers[f"precision of {name}"], expected, rtol=1e-3, atol=1e-7
+        )
+        pull = model._buffers[f"pull of {name}"]
         assert torch.allclose(pull, expected * model._weights[name], rtol=1e-3, atol=1e-7)
 
 
@@ -196,7 +198,7 @@ def test_strength_can_be_raised_later():
     X, y = blobs(3)
     model = SDMLPClassifier(n_neurons=20, k=3).partial_fit(X, y)
     model.set_params(ewc_strength=2.0).partial_fit(X, y)
-    assert float(model._notes["precision of output weight"].max()) > 0
+    assert float(model._buffers["precision of output weight"].max()) > 0
 
 
 def test_a_larger_strength_holds_weights_back():
@@ -206,7 +208,7 @@ def test_a_larger_strength_holds_weights_back():
         model = EWCClassifier(hidden=8, learning_rate=0.05, epochs=20, ewc_strength=strength)
         model.partial_fit(X[y < 2], y[y < 2], classes=range(4))
         before = model._weights["hidden weight"].clone()
-        weight = model._notes["precision of hidden weight"].clone()
+        weight = model._buffers["precision of hidden weight"].clone()
         model.partial_fit(X[y >= 2], y[y >= 2])
         moved.append(float((weight * (model._weights["hidden weight"] - before) ** 2).sum()))
     assert moved[1] < 0.5 * moved[0]

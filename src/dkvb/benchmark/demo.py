@@ -4,14 +4,17 @@
 
 Every classifier is trained twice: class-incremental, where a class is never seen again after its
 task, and on i.i.d. data, where all ten classes come shuffled. Keys are fitted to CIFAR-100 without
-labels. Logistic regression is trained once on all data, as a reference. Expected accuracies:
-least squares 89 %, counts 85 % and SGD 80 % in either order; the linear probe 86 % on i.i.d. data
-and 25 % class-incrementally, the MLP 88 % and 20 %.
+labels. The kernel classifier, the slowest to train, runs once, class-incrementally, in a second
+process. Logistic regression is trained once on all data, as a reference. Expected accuracies:
+kernel 91 %; least squares 89 %, counts 85 % and SGD 80 % in either order; the linear probe 86 % on
+i.i.d. data and 25 % class-incrementally, the MLP 88 % and 20 %.
 """
 
 from __future__ import annotations
 
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +29,7 @@ from dkvb.embedding.datasets.bundled import load
 _GRADIENT = {"learning_rate": "0.4"}
 _KEYS = {"n_codebooks": "128", "n_pairs": "512", "key_dim": "8"}
 _SMALL_KEYS = {"n_codebooks": "40", "n_pairs": "32"}
+_KERNEL = ClassifierSpec("kernel", "kernel", {})
 _CLASSIFIERS = (
     ClassifierSpec(
         "bottleneck, least_squares", "bottleneck", {"rule": "least_squares", **_SMALL_KEYS}
@@ -52,8 +56,18 @@ GRID = Grid(
 )
 
 
-def run(out: Path, progress: bool = False, grid: Grid = GRID) -> dict[str, Any]:
+KERNEL_GRID = Grid(classifiers=(_KERNEL,))
+
+
+def run(
+    out: Path,
+    progress: bool = False,
+    grid: Grid = GRID,
+    kernel_grid: Grid | None = KERNEL_GRID,
+) -> dict[str, Any]:
     """Run the demo, write records, summary and figure to `out`, and return what to show.
+
+    `kernel_grid` is run in a second process; None leaves it out.
 
     Returns
     -------
@@ -61,7 +75,7 @@ def run(out: Path, progress: bool = False, grid: Grid = GRID) -> dict[str, Any]:
         `table` has one row per classifier, `title` says what was measured, and `picture`, `records`
         and `summary` are paths.
     """
-    data = Data(load("cifar10", "train"), load("cifar10", "test"), load("cifar100", "train")[0])
+    data = _load_data()
     files = {
         "picture": out / "accuracy.png",
         "records": out / "records.jsonl",
@@ -69,13 +83,13 @@ def run(out: Path, progress: bool = False, grid: Grid = GRID) -> dict[str, Any]:
     }
     files["records"].unlink(missing_ok=True)  # of an earlier demo
     reference = replace(grid, classifiers=(_REFERENCE,), orders=("iid",), seeds=grid.seeds[:1])
-    records = []
-    with one_thread():
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool, one_thread():
+        kernel = pool.submit(_run_grid, kernel_grid) if kernel_grid else None
         grid.smoke_test(data)  # compiles most kernels, so that times are of training
-        for part in (grid, reference):
-            for record in part.run(data, progress=progress):
-                append_record(files["records"], record)
-                records.append(record)
+        others = [r for part in (grid, reference) for r in part.run(data, progress=progress)]
+        records = [*(kernel.result() if kernel else []), *others]
+    for record in records:
+        append_record(files["records"], record)
     write_summary(files["summary"], summarise(records))
     plot_accuracy(records, files["picture"], title="CIFAR-10, two classes at a time")
     title = (
@@ -84,6 +98,15 @@ def run(out: Path, progress: bool = False, grid: Grid = GRID) -> dict[str, Any]:
         f"time, mean ± std over {len(grid.seeds)} seeds"
     )
     return {"title": title, "table": _make_table(records), **files}
+
+
+def _load_data() -> Data:
+    return Data(load("cifar10", "train"), load("cifar10", "test"), load("cifar100", "train")[0])
+
+
+def _run_grid(grid: Grid) -> list[RunRecord]:
+    with one_thread():
+        return list(grid.run(_load_data()))
 
 
 def _make_table(records: list[RunRecord]) -> dict[str, dict[str, Any]]:
@@ -96,9 +119,9 @@ def _make_table(records: list[RunRecord]) -> dict[str, dict[str, Any]]:
     return {
         name: {
             "class-incremental": incremental.get(name, {}).get("final_accuracy", missing),
-            "iid": iid[name]["final_accuracy"],
+            "iid": iid.get(name, {}).get("final_accuracy", missing),
             "forgetting": incremental.get(name, {}).get("forgetting", missing),
-            "training (s)": incremental.get(name, iid[name])["learn_seconds"],
+            "training (s)": (incremental.get(name) or iid[name])["learn_seconds"],
         }
         for name in dict.fromkeys([*incremental, *iid])
     }

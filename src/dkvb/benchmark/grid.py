@@ -376,7 +376,7 @@ class DeviceData:
     def prepare(self, classifier: Any, X: Any) -> Any:
         """Return what a classifier prepares from X, once for all runs with equal rule and keys."""
         arrays = (self.train[0], self.test[0], *self._tensors.values())
-        keys = getattr(classifier, "keys", None)
+        keys = getattr(classifier, "keys", None) if hasattr(classifier, "rule") else None
         if not isinstance(keys, Keys) or not any(X is array for array in arrays):
             return prepare(classifier, X)
         address = (make_rule(classifier.rule).name, keys.fingerprint)

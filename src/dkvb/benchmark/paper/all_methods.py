@@ -53,7 +53,7 @@ QUICK = Config(
 
 
 def specs(config: Config) -> list[ClassifierSpec]:
-    """Return all classifiers, the bottleneck with each of its rules first."""
+    """Return all classifiers: kernel, the bottleneck with each of its rules, and baselines."""
     # Learning rate × steps is that of the paper's 2,000 epochs.
     rate = config.baseline_rate * 2000 / config.baseline_epochs
     trained = {"epochs": config.baseline_epochs}
@@ -61,6 +61,7 @@ def specs(config: Config) -> list[ClassifierSpec]:
     books, pairs = config.least_squares
     sizes = {"n_codebooks": config.n_codebooks, "n_pairs": config.n_pairs}
     return [
+        ClassifierSpec("kernel", "kernel", {}),
         _models.bottleneck(config, "bottleneck:rule=sgd"),
         ClassifierSpec("bottleneck:rule=counts", "bottleneck", {"rule": "counts", **sizes}),
         ClassifierSpec(

@@ -1,1 +1,1 @@
-"""Baselines: scikit-learn classifiers that learn from the same streams."""
+"""Baselines: scikit-learn classifiers that are trained on the same streams."""

@@ -1,4 +1,4 @@
-"""Linear layers of models side by side."""
+"""Linear layers with a leading model axis R."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from torch import Tensor, nn
 from dkvb.estimators.baselines._optimizers import Tensors
 
 
-def through(weights: Tensors, name: str, x: Tensor) -> Tensor:
-    """The linear layer `name` of each model on its own rows: (R, b, m) → (R, b, outputs)."""
+def linear_layer(weights: Tensors, name: str, x: Tensor) -> Tensor:
+    """Apply the layer `name` of each model to its own inputs: (R, b, m) → (R, b, outputs)."""
     weight, bias = weights[f"{name} weight"], weights.get(f"{name} bias")
     return torch.bmm(x, weight) if bias is None else torch.baddbmm(bias, x, weight)
 
 
-def random_layer(name: str, width: int, outputs: int, bias: bool = True) -> Tensors:
-    """One model's layer as PyTorch begins it."""
+def make_random_layer(name: str, width: int, outputs: int, bias: bool = True) -> Tensors:
+    """Return one model's layer with PyTorch's initialisation."""
     layer = nn.Linear(width, outputs, bias=bias)
-    found = {f"{name} weight": layer.weight.detach().T.contiguous()}  # (m, outputs)
-    return found | ({f"{name} bias": layer.bias.detach()[None]} if bias else {})
+    result = {f"{name} weight": layer.weight.detach().T.contiguous()}  # (m, outputs)
+    return result | ({f"{name} bias": layer.bias.detach()[None]} if bias else {})
 
 
-def empty_output(width: int, bias: bool = True) -> Tensors:
-    """One model's last layer before it knows a class."""
-    found = {"output weight": torch.zeros(width, 0)}
-    return found | ({"output bias": torch.zeros(1, 0)} if bias else {})
+def make_empty_output(width: int, bias: bool = True) -> Tensors:
+    """Return one model's last layer without classes."""
+    result = {"output weight": torch.zeros(width, 0)}
+    return result | ({"output bias": torch.zeros(1, 0)} if bias else {})

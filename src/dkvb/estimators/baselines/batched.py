@@ -1,4 +1,4 @@
-"""Models of one architecture trained side by side, each with its own rows, order and settings."""
+"""Batched training of models with one architecture."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from dkvb.estimators.baselines._optimizers import OPTIMIZERS, Rates, Tensors
 if TYPE_CHECKING:
     from dkvb.estimators.baselines.gradient import GradientClassifier
 
-STEPS_A_GRAPH = 64  # of training, recorded as one CUDA graph
-_ORDERS_AT_ONCE = 1 << 24  # row numbers of epochs drawn ahead: 128 MB
+STEPS_PER_GRAPH = 64  # recorded as one CUDA graph
+_ORDERS_AT_ONCE = 1 << 24  # indices of epochs drawn ahead: 128 MB
 
 
 class BatchedTrainer:
-    """R models that learn from shared rows x (n, m) with labels in columns y (n,).
+    """Trains R models on shared embeddings x (n, m) with class indices y (n,).
 
-    While the stack lives, the tensors of a model are views of the stack's: what the stack learns,
-    the model knows. One step is the same few operations for R models as for one; on a CUDA device
-    many steps are recorded once and replayed, so that no Python runs in between.
+    Each model has its own samples, order and hyperparameters. Until `release`, the tensors of a
+    model are views of the trainer's. One step takes as many operations for R models as for one. On
+    a CUDA device many steps are recorded once and replayed without Python in between.
     """
 
     def __init__(self, models: Sequence[GradientClassifier], x: Tensor, y: Tensor) -> None:
         first = models[0]
         self._models, self._first = models, first
         self._x, self._y = first._encode(x), y
-        self._weights = _side_by_side([model._weights for model in models])
-        self._notes = _side_by_side([model._notes for model in models])
+        self._weights = _stack([model._weights for model in models])
+        self._buffers = _stack([model._buffers for model in models])
         for r, model in enumerate(models):
-            model._weights = {name: stacked[r] for name, stacked in self._weights.items()}
-            model._notes = {name: stacked[r] for name, stacked in self._notes.items()}
+            model._weights = {name: tensors[r] for name, tensors in self._weights.items()}
+            model._buffers = {name: tensors[r] for name, tensors in self._buffers.items()}
         # The same memory, for autograd to follow.
         self._leaves = {name: w.detach().requires_grad_() for name, w in self._weights.items()}
 
@@ -52,26 +52,26 @@ class BatchedTrainer:
         self._graphs: dict[int, _Recorded | None] = {}
 
     def learn(self, rows: Tensor, epochs: int) -> None:
-        """`epochs` passes of each model over its own rows (R, n) of x."""
-        at_once = self._first.batch_size * STEPS_A_GRAPH
+        """Train each model for `epochs` epochs on its own samples: indices (R, n) into x."""
+        at_once = self._first.batch_size * STEPS_PER_GRAPH
         for order in self._orders(rows.shape[1], epochs):  # (R, n)
             for part in rows.gather(1, order).split(at_once, dim=1):
                 self._run(part)
         for model in self._models:
             model._epoch += epochs
-        if rows.is_cuda:  # whoever measures time shall see all of it
+        if rows.is_cuda:  # so that measured times are complete
             torch.cuda.synchronize(rows.device)
 
     def release(self) -> None:
-        """Give each model tensors of its own."""
+        """Give each model its own tensors."""
         for model in self._models:
             model._weights = {name: own.clone() for name, own in model._weights.items()}
-            model._notes = {name: own.clone() for name, own in model._notes.items()}
+            model._buffers = {name: own.clone() for name, own in model._buffers.items()}
 
     def _orders(self, n: int, epochs: int) -> Iterator[Tensor]:
-        """The order (R, n) in which each model visits its rows, epoch by epoch."""
+        """Yield the order (R, n) of each model's samples, epoch by epoch."""
         begun = [(model._seed_, model._epoch) for model in self._models]
-        distinct = list(dict.fromkeys(begun))  # settings of one seed share its orders
+        distinct = list(dict.fromkeys(begun))  # models with equal seeds share orders
         own = torch.tensor([distinct.index(start) for start in begun], device=self._x.device)
         at_once = max(1, _ORDERS_AT_ONCE // (n * len(distinct)))
         for done in range(0, epochs, at_once):
@@ -81,11 +81,11 @@ class BatchedTrainer:
                 yield orders[own]
 
     def _run(self, rows: Tensor) -> None:
-        """Steps over rows (R, several batches), replayed from the third time of a length on."""
+        """Take steps over indices (R, several batches), replayed from the third call of a length."""
         length = rows.shape[1]
         if not rows.is_cuda:
             self._steps(rows)
-        elif length not in self._graphs:  # libraries must have started before they are recorded
+        elif length not in self._graphs:  # libraries must be initialised before recording
             self._graphs[length] = None
             _aside(self, rows)
         else:
@@ -99,19 +99,19 @@ class BatchedTrainer:
             self._step(batch)
 
     def _step(self, rows: Tensor) -> None:
-        """One step of every model on its own batch: rows (R, b) of x."""
+        """Take one step of every model on its own batch: indices (R, b) into x."""
         x = self._x.index_select(0, rows.reshape(-1)).view(*rows.shape, -1)  # (R, b, m)
         with torch.enable_grad():
-            logits = self._first._forward(self._leaves, self._notes, x, learning=True).logits
+            logits = self._first._forward(self._leaves, self._buffers, x, learning=True).logits
         with torch.no_grad():
-            # The gradient of the cross entropy with smoothed labels, by hand.
+            # Gradient of the cross entropy with smoothed labels.
             wanted = self._wanted[self._model, self._y[rows]]  # (R, b, Y)
             error = (logits.softmax(dim=2) - wanted).div_(rows.shape[1])
             gradients = torch.autograd.grad(logits, list(self._leaves.values()), error)
             if self._pulls:
-                add_pull(gradients, self._weights, self._notes, self._pull)
+                add_pull(gradients, self._weights, self._buffers, self._pull)
             descend = OPTIMIZERS[self._first.optimizer]
-            descend(self._weights, gradients, self._notes, self._rates)
+            descend(self._weights, gradients, self._buffers, self._rates)
             self._first._after_step(self._weights)
 
     def _setting(self, values: Sequence[float]) -> Tensor:
@@ -119,7 +119,7 @@ class BatchedTrainer:
 
 
 class _Recorded:
-    """Steps over as many batches as `rows` (R, length) holds, as one CUDA graph."""
+    """Steps over the batches in `rows` (R, length), as one CUDA graph."""
 
     def __init__(self, stack: BatchedTrainer, rows: Tensor) -> None:
         self._rows = rows.clone()
@@ -133,7 +133,7 @@ class _Recorded:
 
 
 def _aside(stack: BatchedTrainer, rows: Tensor) -> None:
-    """Steps on a stream of their own, as PyTorch asks of the first ones before a recording."""
+    """Take steps on another CUDA stream, which PyTorch requires before recording."""
     stream, present = torch.cuda.Stream(rows.device), torch.cuda.current_stream(rows.device)
     stream.wait_stream(present)
     with torch.cuda.stream(stream):
@@ -141,5 +141,5 @@ def _aside(stack: BatchedTrainer, rows: Tensor) -> None:
     present.wait_stream(stream)
 
 
-def _side_by_side(models: Sequence[Tensors]) -> Tensors:
+def _stack(models: Sequence[Tensors]) -> Tensors:
     return {name: torch.stack([own[name] for own in models]) for name in models[0]}

@@ -1,4 +1,4 @@
-"""Elastic weight consolidation on the MLP, for whoever can say where a task ends."""
+"""Elastic weight consolidation on the MLP. It needs task boundaries."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from torch import Tensor
 
 from dkvb._support.validation import one_of, real
 from dkvb.estimators.base import Columns, Rows
-from dkvb.estimators.baselines._consolidation import ewc_notes, fisher
+from dkvb.estimators.baselines._consolidation import fisher, make_ewc_buffers
 from dkvb.estimators.baselines._optimizers import Tensors
 from dkvb.estimators.baselines.gradient import GradientClassifier
 from dkvb.estimators.baselines.mlp import MLPClassifier
 
-_BLOCK = 1024  # rows at a time, which bounds memory
+_BLOCK = 1024  # samples at a time, which bounds memory
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class ConsolidatingClassifier(GradientClassifier):
-    """Weights that earlier tasks depended on are pulled back to where those tasks ended.
+    """Base of classifiers with elastic weight consolidation.
 
-    A task ends with every call of `partial_fit` (`boundary="call"`), or where `end_task` says so
-    and nowhere else (`boundary="told"`).
+    A task ends with every call of `partial_fit` (`boundary="call"`), or with `end_task` only
+    (`boundary="told"`).
     """
 
     ewc_strength: float = 0.0
@@ -35,11 +35,11 @@ class ConsolidatingClassifier(GradientClassifier):
 
     @property
     def learns_in_epochs(self) -> bool:
-        """Whether k calls with one epoch equal one call with k: not if a call is a task."""
+        """Whether k calls with one epoch equal one call with k: not if every call is a task."""
         return self.boundary == "told" or self.ewc_strength == 0
 
     def end_task(self, X: ArrayLike) -> Self:
-        """A task is over: hold on to what matters for rows like X, on which it was learned."""
+        """End a task: estimate the Fisher information on its samples X."""
         check_is_fitted(self, "_labels")
         rows = self._as_rows(X)
         self._remember_features(X, reset=False)
@@ -54,11 +54,15 @@ class ConsolidatingClassifier(GradientClassifier):
     def _ewc_strength(self) -> float:
         return self.ewc_strength
 
-    def _first_notes(self, weights: Tensors) -> Tensors:
-        return super()._first_notes(weights) | (ewc_notes(weights) if self.ewc_strength else {})
+    def _make_buffers(self, weights: Tensors) -> Tensors:
+        return super()._make_buffers(weights) | (
+            make_ewc_buffers(weights) if self.ewc_strength else {}
+        )
 
     def _learn(self, rows: Rows, columns: Columns) -> None:
-        self._notes = self._first_notes(self._weights) | self._notes  # the strength may be new
+        self._buffers = (
+            self._make_buffers(self._weights) | self._buffers
+        )  # the strength may have changed
         super()._learn(rows, columns)
         if self.boundary == "call":
             self._consolidate(torch.from_numpy(rows).to(self.device))
@@ -67,26 +71,26 @@ class ConsolidatingClassifier(GradientClassifier):
         if self.ewc_strength == 0:
             return
         weights = {k: w.detach()[None].requires_grad_() for k, w in self._weights.items()}
-        notes = {name: note[None] for name, note in self._notes.items()}
+        buffers = {name: buffer[None] for name, buffer in self._buffers.items()}
         for block in x.split(_BLOCK):
             with torch.enable_grad():
-                signals = self._forward(weights, notes, self._encode(block)[None], learning=False)
+                signals = self._forward(weights, buffers, self._encode(block)[None], learning=False)
             information = fisher(signals)
             for name, weight in self._weights.items():
-                share = information[name][0] / len(x)  # of the mean over rows
-                self._notes[f"precision of {name}"].add_(share)
-                self._notes[f"pull of {name}"].addcmul_(share, weight)
+                share = information[name][0] / len(x)  # of the mean over samples
+                self._buffers[f"precision of {name}"].add_(share)
+                self._buffers[f"pull of {name}"].addcmul_(share, weight)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class EWCClassifier(ConsolidatingClassifier, MLPClassifier):
     """The MLP with elastic weight consolidation (Kirkpatrick et al., 2017).
 
-    When a task ends, the diagonal of the Fisher information says how much each weight matters;
-    later changes of it cost ½·`ewc_strength`·F·(θ − θ*)². Task after task such terms add up.
+    At the end of a task with weights θ*, ½·`ewc_strength`·F·(θ − θ*)² is added to the loss, where F
+    is the diagonal of the Fisher information. The terms of all tasks add up.
 
-    Needs: task boundaries (every call of `partial_fit`, or `end_task`); no replay; no classes known
-    in advance. Not comparable with the others on streams without boundaries.
+    Needs: task boundaries (every call of `partial_fit`, or `end_task`). Rehearsal-free; classes
+    need not be known in advance.
     Memory: three times the MLP's weights, five times with Adam.
 
     >>> mlp = EWCClassifier(hidden=16, optimizer="adam", learning_rate=0.1, epochs=50)

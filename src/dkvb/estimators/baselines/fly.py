@@ -1,4 +1,4 @@
-"""The fruit fly's olfactory memory."""
+"""The FlyModel, after the olfactory system of the fruit fly."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from dkvb._support.validation import check_device, positive_int, real
 from dkvb.bottleneck.assignment import in_blocks
 from dkvb.estimators.base import Columns, Floats, Rows, StreamClassifier
 
-_BLOCK = 1024  # rows at a time, which bounds memory
+_BLOCK = 1024  # samples at a time, which bounds memory
 
 
 class FlyClassifier(StreamClassifier):
-    """FlyModel (Shen et al., 2021): sparse random cells, and for each class a sum that saturates.
+    """FlyModel (Shen et al., 2021): sparse random features, saturating sums per class.
 
-    Every row is scaled to [0, 1]. Each of `n_cells` Kenyon cells adds `n_inputs` random entries of
-    it; the `share` of cells with the highest sums stay active, relative to the highest. Learning a
-    row adds `learning_rate` times its cells to the weights of its class, which end at 1; other
-    classes are left alone. A class scores the sum of its weights over active cells.
+    Every sample is scaled to [0, 1]. Each of `n_cells` Kenyon cells adds `n_inputs` random entries
+    of it. The `share` of cells with the highest sums stay active, relative to the highest. Learning
+    a sample adds `learning_rate` times its active cells to the weights of its class, which are
+    capped at 1. The score of a class is the sum of its weights over active cells.
 
-    Learned once, it does well. Every further pass adds the same again, until all weights of cells
-    that were ever active are 1 and classes can no longer be told apart: `epochs` shows that.
+    One epoch learns well. With more epochs the weights of all cells that were ever active reach 1,
+    and classes become indistinguishable.
 
-    Needs: no task boundaries, no replay, no classes known in advance; independent of order, since
-    what is added and only then capped can be kept as a sum.
+    Needs: no task boundaries. Rehearsal-free and order-invariant; classes need not be known in
+    advance.
     Memory: n_cells·Y float64 sums, and n_cells·n_inputs integers of the projection.
 
     >>> fly = FlyClassifier(n_cells=500, n_inputs=1).partial_fit([[0.0, 1.0, 0.1]], ["b"])
@@ -57,11 +57,11 @@ class FlyClassifier(StreamClassifier):
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = super().__getstate__()
-        return state | {"_wired": []} if "_wired" in state else state  # can be made again
+        return state | {"_wired": []} if "_wired" in state else state  # is recomputed
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.classifier_tags.poor_score = True  # made for many dimensions: of two, one bit is left
+        tags.classifier_tags.poor_score = True  # two dimensions leave one bit
         return tags
 
     def _check_settings(self) -> None:
@@ -82,7 +82,7 @@ class FlyClassifier(StreamClassifier):
         self._wired: list[Tensor] = []
 
     def _projection(self) -> Tensor:
-        """The wiring as a matrix (m, cells), made from its indices when it is first needed."""
+        """Return the projection as a matrix (m, cells), made from its indices on first use."""
         if not self._wired:
             projection = torch.zeros(self.n_features_in_, self.n_cells)
             projection.scatter_(0, self._inputs.T.long(), 1.0)
@@ -99,13 +99,13 @@ class FlyClassifier(StreamClassifier):
         for block, labels in zip(x.split(_BLOCK), y.split(_BLOCK), strict=True):
             active, strength = self._cells(block)
             places = labels[:, None] * self.n_cells + active  # (n, kept)
-            # Whole numbers, so that the order in which they are added does not matter.
+            # Whole numbers: their sum does not depend on the order.
             added = (strength.double() * _UNIT).round_() * self.epochs
             self._sums.view(-1).index_add_(0, places.flatten(), added.flatten())
         self._seen[np.unique(columns)] = True
 
     def _cells(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The active cells of rows (n, m) and their strengths, both (n, kept)."""
+        """Return the active cells of samples (n, m) and their strengths, both (n, kept)."""
         kept = max(1, int(self.share * self.n_cells))
         low, high = x.aminmax(dim=1, keepdim=True)
         scaled = (x - low) / (high - low).clamp_(min=torch.finfo(x.dtype).tiny)
@@ -122,9 +122,9 @@ class FlyClassifier(StreamClassifier):
             answers = torch.zeros(len(block), self.n_cells, device=self.device, dtype=torch.float64)
             answers.scatter_(1, active, strength.double())
             scores.append((answers @ weights.T).cpu().numpy())
-        found: Floats = np.concatenate(scores)  # (n, Y)
-        found[:, ~self._seen] = -np.inf  # no data, no chance
-        return found
+        result: Floats = np.concatenate(scores)  # (n, Y)
+        result[:, ~self._seen] = -np.inf  # classes without samples are never predicted
+        return result
 
     def _learned(self) -> State:
         return State.of(inputs=self._inputs, sums=self._sums, seen=self._seen)

@@ -1,4 +1,4 @@
-"""Heads that learn by gradient descent: what the linear probe, the MLP and their kin share."""
+"""Base of the gradient-trained classifiers: linear probe, MLP, EWC and SDMLP."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from torch.nn.functional import pad
 from dkvb._support.files import State
 from dkvb._support.validation import check_device, one_of, positive_int, real
 from dkvb.estimators.base import Columns, Floats, Rows, StreamClassifier, softmax
-from dkvb.estimators.baselines._consolidation import Signals, ewc_notes
-from dkvb.estimators.baselines._optimizers import OPTIMIZERS, Tensors, adam_notes
+from dkvb.estimators.baselines._consolidation import Signals, make_ewc_buffers
+from dkvb.estimators.baselines._optimizers import OPTIMIZERS, Tensors, make_adam_buffers
 from dkvb.estimators.baselines.batched import BatchedTrainer
 from dkvb.estimators.labels import LabelIndex
 
-_SCORED_ROWS = 4096  # rows scored at a time, which bounds memory
+_SCORED_ROWS = 4096  # samples scored at a time, which bounds memory
 
 
-# A dataclass writes the constructor that scikit-learn asks for: keywords only, stored and no more.
+# A dataclass has the constructor that scikit-learn requires: it only stores its keywords.
 @dataclass(kw_only=True, eq=False, repr=False)
 class GradientClassifier(StreamClassifier):
-    """Softmax cross entropy over all columns, in shuffled batches, gradient norm clipped at 1.
+    """Base of classifiers trained with softmax cross entropy, gradient norm clipped at 1.
 
-    One `partial_fit` is `epochs` passes over the rows given; k calls with one epoch equal one call
-    with k. Adam's state lives on between calls, until a new column appears or `reset_optimizer`.
+    One `partial_fit` trains for `epochs` epochs; k calls with one epoch equal one call with k.
+    Adam's state is kept between calls, until a new class appears or `reset_optimizer` is called.
 
-    A subclass says how it begins and how a signal passes, for models side by side: every tensor
-    there has a leading model axis R. Weights of a layer are named "NAME weight" (m, outputs) and
-    "NAME bias" (1, outputs); the last layer is "output", and has a column a class.
+    A subclass defines weights and forward pass. Every tensor has a leading model axis R. Weights of
+    a layer are named "NAME weight" (m, outputs) and "NAME bias" (1, outputs); the last layer is
+    "output", with one column per class.
     """
 
     epochs: int = 1
@@ -45,7 +45,7 @@ class GradientClassifier(StreamClassifier):
     random_state: int | np.random.RandomState | None = 0
     device: str = "cpu"
 
-    # Settings in which models that learn side by side may differ.
+    # Parameters in which models of one batched training may differ.
     _OWN: ClassVar = frozenset({"learning_rate", "label_smoothing", "weight_decay", "random_state"})
 
     @property
@@ -54,51 +54,53 @@ class GradientClassifier(StreamClassifier):
         return True
 
     def predict_proba(self, X: ArrayLike) -> Floats:
-        """The softmax of the scores (n, Y)."""
+        """Return the softmax of the scores (n, Y)."""
         return softmax(self._sorted_scores(X))
 
     def reset_optimizer(self) -> Self:
-        """Drop the optimiser's memory, as one would between tasks."""
-        self._notes: Tensors = {k: v for k, v in self._notes.items() if not k.startswith("adam")}
+        """Discard the state of the optimiser."""
+        self._buffers: Tensors = {
+            k: v for k, v in self._buffers.items() if not k.startswith("adam")
+        }
         if self.optimizer == "adam":
-            self._notes |= adam_notes(self._weights)
+            self._buffers |= make_adam_buffers(self._weights)
         return self
 
     # ------------------------------------------------------------------- for a subclass to say
     @abstractmethod
-    def _first_weights(self, width: int) -> Tensors:
-        """The weights of a new model, whose last layer has no column yet."""
+    def _make_weights(self, width: int) -> Tensors:
+        """Return the weights of a new model without classes."""
 
     @abstractmethod
-    def _forward(self, weights: Tensors, notes: Tensors, x: Tensor, learning: bool) -> Signals:
-        """From encoded rows x (R, b, m) to logits (R, b, Y); `notes` may change while learning."""
+    def _forward(self, weights: Tensors, buffers: Tensors, x: Tensor, learning: bool) -> Signals:
+        """Return logits (R, b, Y) of encoded inputs (R, b, m); training may change buffers."""
 
-    def _first_notes(self, weights: Tensors) -> Tensors:
-        """What a new model keeps beside its weights."""
+    def _make_buffers(self, weights: Tensors) -> Tensors:
+        """Return the buffers of a new model."""
         return {}
 
     def _encode(self, x: Tensor) -> Tensor:
-        """What the first layer is given of rows (n, m), computed once."""
+        """Return the input of the first layer for embeddings (n, m)."""
         return x
 
     def _after_step(self, weights: Tensors) -> None:
-        """Bring weights (R, ...) back, in place, to where they are allowed to be."""
+        """Project weights (R, ...) in place onto the allowed set."""
 
     def _ewc_strength(self) -> float:
-        """How strongly weights are held to those that earlier tasks ended with."""
+        """Return the strength of elastic weight consolidation."""
         return 0.0
 
     def _consolidate(self, x: Tensor) -> None:
-        """A task is over, of which x (n, m) are rows."""
+        """End a task with samples x (n, m)."""
 
     # ------------------------------------------------------------------ for models side by side
     def _architecture(self) -> tuple[Any, ...]:
-        """Equal for models that can learn side by side."""
+        """Return a key that is equal for models that can be trained together."""
         shared = {k: v for k, v in self.get_params().items() if k not in self._OWN}
         return type(self), self._ewc_strength() > 0, tuple(sorted(shared.items()))
 
     def _begin(self, classes: NDArray[Any], width: int) -> None:
-        """A new model of known classes, which has learned nothing."""
+        """Initialise a model for known classes."""
         labels = LabelIndex()
         labels.add(classes, "classes")
         self.n_features_in_ = width
@@ -118,11 +120,11 @@ class GradientClassifier(StreamClassifier):
 
     def _start(self, width: int) -> None:
         self._seed_ = self._seed(self.random_state)
-        with torch.random.fork_rng(devices=[]):  # the caller's generator is left alone
+        with torch.random.fork_rng(devices=[]):  # the global generator stays unchanged
             torch.manual_seed(self._seed_)
-            first = self._first_weights(width)
+            first = self._make_weights(width)
         self._weights = {name: weight.to(self.device) for name, weight in first.items()}
-        self._notes = self._first_notes(self._weights)
+        self._buffers = self._make_buffers(self._weights)
         self._epoch = 0
 
     def _n_columns(self) -> int:
@@ -131,13 +133,13 @@ class GradientClassifier(StreamClassifier):
     def _grow(self, n_columns: int) -> None:
         new = n_columns - self._n_columns()
         if new:
-            # A column that never learned says nothing: its logit is zero.
-            self._weights = _widened(self._weights, new)
-            self._notes = _widened(self._notes, new)
+            # The logit of a new class is zero.
+            self._weights = _widen(self._weights, new)
+            self._buffers = _widen(self._buffers, new)
             self.reset_optimizer()
 
     def _learn(self, rows: Rows, columns: Columns) -> None:
-        if self.optimizer == "adam" and "adam steps" not in self._notes:
+        if self.optimizer == "adam" and "adam steps" not in self._buffers:
             self.reset_optimizer()
         x = torch.from_numpy(rows).to(self.device)  # (n, m)
         y = torch.from_numpy(columns).to(self.device)  # (n,)
@@ -147,21 +149,21 @@ class GradientClassifier(StreamClassifier):
     def _learned(self) -> State:
         state = State(facts={"epoch": self._epoch, "seed": self._seed_})
         return state.with_part("weights", State(self._weights)).with_part(
-            "notes", State(self._notes)
+            "notes", State(self._buffers)
         )
 
     def _recall(self, state: State, n_columns: int) -> None:
         with torch.device("meta"):  # shapes alone: the file may say anything of sizes
-            first = self._first_weights(self.n_features_in_)
-            weights = _widened(first, n_columns)
-            notes = self._first_notes(weights)
-            optional = (adam_notes(weights), ewc_notes(weights))
+            first = self._make_weights(self.n_features_in_)
+            weights = _widen(first, n_columns)
+            buffers = self._make_buffers(weights)
+            optional = (make_adam_buffers(weights), make_ewc_buffers(weights))
         saved = state.part("notes")
         for group in optional:  # there, all of it, if it was ever in use
-            notes = {k: note for k, note in notes.items() if k not in group}
-            notes |= group if group.keys() & saved.tensors.keys() else {}
-        self._weights = _alike(state.part("weights"), weights, self.device)
-        self._notes = _alike(saved, notes, self.device)
+            buffers = {k: buffer for k, buffer in buffers.items() if k not in group}
+            buffers |= group if group.keys() & saved.tensors.keys() else {}
+        self._weights = _load_like(state.part("weights"), weights, self.device)
+        self._buffers = _load_like(saved, buffers, self.device)
         self._epoch = state.whole_number("epoch")
         self._seed_ = state.whole_number("seed", low=-(1 << 63), high=1 << 64)
 
@@ -170,21 +172,21 @@ class GradientClassifier(StreamClassifier):
 
     @torch.no_grad()
     def _score_tensor(self, x: Tensor) -> Tensor:
-        """Scores (n, Y) of rows (n, m) on any device, columns in order of appearance."""
-        # In float64, so that a row's scores do not depend on the rows scored beside it.
+        """Return scores (n, Y) of embeddings (n, m), classes in order of appearance."""
+        # In float64, so that scores do not depend on the other samples of the batch.
         weights = {name: weight.double()[None] for name, weight in self._weights.items()}
-        notes = {name: note[None] for name, note in self._notes.items()}
+        buffers = {name: buffer[None] for name, buffer in self._buffers.items()}
         scores = []
         for block in x.split(_SCORED_ROWS):
             signal = self._encode(block.to(self.device, torch.float64))[None]  # (1, block, m)
-            scores.append(self._forward(weights, notes, signal, learning=False).logits[0])
+            scores.append(self._forward(weights, buffers, signal, learning=False).logits[0])
         return torch.cat(scores)
 
 
-def _widened(tensors: Tensors, new: int) -> Tensors:
+def _widen(tensors: Tensors, new: int) -> Tensors:
     return {k: pad(tensor, (0, new)) if "output" in k else tensor for k, tensor in tensors.items()}
 
 
-def _alike(state: State, like: Tensors, device: str) -> Tensors:
+def _load_like(state: State, like: Tensors, device: str) -> Tensors:
     """The tensors of a file, each of the dtype and shape of its like."""
     return {k: state.tensor(k, tensor.dtype, tensor.shape, device) for k, tensor in like.items()}

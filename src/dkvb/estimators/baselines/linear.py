@@ -1,4 +1,4 @@
-"""The linear probe: what forgets in the paper's figures."""
+"""The linear probe."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from dkvb.estimators.baselines._consolidation import Layer, Signals
-from dkvb.estimators.baselines._layers import empty_output, through
+from dkvb.estimators.baselines._layers import linear_layer, make_empty_output
 from dkvb.estimators.baselines._optimizers import Tensors
 from dkvb.estimators.baselines.gradient import GradientClassifier
 
@@ -16,8 +16,8 @@ from dkvb.estimators.baselines.gradient import GradientClassifier
 class LinearClassifier(GradientClassifier):
     """A linear layer on the embeddings, trained with softmax cross entropy.
 
-    Needs: no task boundaries, no replay, no classes known in advance (a new label adds a column of
-    zeros). Forgets earlier classes when later ones come without them: the paper's baseline.
+    Needs: no task boundaries. Rehearsal-free; classes need not be known in advance (a new class
+    adds a column of zeros). It forgets classes that do not occur in later tasks.
     Memory: (m + 1)·Y float32 weights, three times that with Adam.
 
     >>> probe = LinearClassifier(learning_rate=0.5, epochs=20)
@@ -27,9 +27,9 @@ class LinearClassifier(GradientClassifier):
 
     bias: bool = True
 
-    def _first_weights(self, width: int) -> Tensors:
-        return empty_output(width, self.bias)
+    def _make_weights(self, width: int) -> Tensors:
+        return make_empty_output(width, self.bias)
 
-    def _forward(self, weights: Tensors, notes: Tensors, x: Tensor, learning: bool) -> Signals:
-        logits = through(weights, "output", x)  # (R, b, Y)
+    def _forward(self, weights: Tensors, buffers: Tensors, x: Tensor, learning: bool) -> Signals:
+        logits = linear_layer(weights, "output", x)  # (R, b, Y)
         return Signals(logits, {"output": Layer(x, logits)})

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from dkvb._support.validation import positive_int
 from dkvb.estimators.baselines._consolidation import Layer, Signals
-from dkvb.estimators.baselines._layers import empty_output, random_layer, through
+from dkvb.estimators.baselines._layers import linear_layer, make_empty_output, make_random_layer
 from dkvb.estimators.baselines._optimizers import Tensors
 from dkvb.estimators.baselines.gradient import GradientClassifier
 
@@ -17,8 +17,8 @@ from dkvb.estimators.baselines.gradient import GradientClassifier
 class MLPClassifier(GradientClassifier):
     """One hidden layer of rectified units on the embeddings, trained with softmax cross entropy.
 
-    Needs: no task boundaries, no replay, no classes known in advance (a new label adds a column of
-    zeros to the last layer). Forgets earlier classes when later ones come without them.
+    Needs: no task boundaries. Rehearsal-free; classes need not be known in advance (a new class
+    adds a column of zeros to the last layer). It forgets classes that do not occur in later tasks.
     Memory: (m + 1)·hidden + (hidden + 1)·Y float32 weights, three times that with Adam.
 
     >>> mlp = MLPClassifier(hidden=16, optimizer="adam", learning_rate=0.1, epochs=50)
@@ -32,12 +32,12 @@ class MLPClassifier(GradientClassifier):
         positive_int("hidden", self.hidden)
         super()._check_settings()
 
-    def _first_weights(self, width: int) -> Tensors:
-        return random_layer("hidden", width, self.hidden) | empty_output(self.hidden)
+    def _make_weights(self, width: int) -> Tensors:
+        return make_random_layer("hidden", width, self.hidden) | make_empty_output(self.hidden)
 
-    def _forward(self, weights: Tensors, notes: Tensors, x: Tensor, learning: bool) -> Signals:
-        before = through(weights, "hidden", x)  # (R, b, hidden)
+    def _forward(self, weights: Tensors, buffers: Tensors, x: Tensor, learning: bool) -> Signals:
+        before = linear_layer(weights, "hidden", x)  # (R, b, hidden)
         hidden = before.relu()
-        logits = through(weights, "output", hidden)  # (R, b, Y)
+        logits = linear_layer(weights, "output", hidden)  # (R, b, Y)
         layers = {"hidden": Layer(x, before), "output": Layer(hidden, logits)}
         return Signals(logits, layers)

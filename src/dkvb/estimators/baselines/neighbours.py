@@ -1,4 +1,4 @@
-"""k nearest neighbours: the reference that keeps all data."""
+"""k nearest neighbours, which stores all samples."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _DISTANCES = 1 << 25  # distances held at a time: 128 MB
 
 
 class NeighboursClassifier(StreamClassifier):
-    """The majority among the k nearest rows seen; equal votes go to the nearer neighbours.
+    """The majority class of the k nearest stored samples; ties go to the nearer neighbours.
 
-    Needs: no task boundaries and no classes known in advance, but keeps every row it has seen, the
-    most a replay memory can hold: a reference, not a baseline with bounded memory.
-    Memory: n·m float32 numbers, n growing without end.
+    Needs: no task boundaries; classes need not be known in advance. It stores all samples and is a
+    reference with unbounded memory.
+    Memory: n·m float32 numbers.
 
     >>> knn = NeighboursClassifier(k=1).partial_fit([[0.0, 1.0], [1.0, 0.0]], ["up", "right"])
     >>> knn.predict([[0.1, 0.9]])
@@ -32,7 +32,7 @@ class NeighboursClassifier(StreamClassifier):
         self.device = device
 
     def predict_proba(self, X: ArrayLike) -> Floats:
-        """Each class's share of the votes (n, Y)."""
+        """Return each class's share of the votes (n, Y)."""
         votes = self._sorted_scores(X)
         shares: Floats = votes / votes.sum(axis=1, keepdims=True)
         return shares
@@ -69,11 +69,11 @@ class NeighboursClassifier(StreamClassifier):
             self._rows[:] = [torch.cat(self._rows)]
         stored = self._rows[0]  # (n_stored, m)
         k = min(self.k, len(stored))
-        # Distances do not change when everything moves, and rounding is least near the origin.
+        # Centring keeps distances and reduces rounding errors.
         centre = stored.mean(dim=0) if self.metric == "euclidean" else torch.zeros_like(stored[0])
         stored = stored - centre if self.metric == "euclidean" else stored
         half = 0.5 * (stored**2).sum(dim=1)  # (n_stored,)
-        # A little more for the nearer, never enough to outweigh a vote.
+        # Slightly more for nearer neighbours, never enough to outweigh a vote.
         weights = 1 + 0.5 ** np.arange(10, 10 + k)  # (k,)
         votes = np.zeros((len(rows), self._n_columns))
         size = max(1, _DISTANCES // len(stored))
@@ -89,5 +89,5 @@ class NeighboursClassifier(StreamClassifier):
 
 
 def _unit_rows(x: Tensor) -> Tensor:
-    """Rows of unit length; a row of zeros stays."""
+    """Return rows of unit norm; rows of zeros stay."""
     return torch.nn.functional.normalize(x, dim=1)

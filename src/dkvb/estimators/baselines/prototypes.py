@@ -9,14 +9,14 @@ from dkvb._support.files import State
 from dkvb._support.validation import one_of
 from dkvb.estimators.base import Columns, Floats, Rows, StreamClassifier, class_sums
 
-_BLOCK = 4096  # rows in float64 at a time, which bounds memory
+_BLOCK = 4096  # samples in float64 at a time, which bounds memory
 
 
 class PrototypesClassifier(StreamClassifier):
-    """The class whose mean embedding is nearest, by Euclidean distance or by angle.
+    """Nearest class mean, by Euclidean or cosine distance.
 
-    Needs: no task boundaries, no replay, no classes known in advance; independent of the order of
-    the data, since it keeps sums. Memory: m·Y float64 numbers.
+    Needs: no task boundaries. Rehearsal-free and order-invariant; classes need not be known in
+    advance. Memory: m·Y float64 numbers.
 
     >>> nearest = PrototypesClassifier().partial_fit([[0.0], [2.0]], ["a", "a"])
     >>> nearest.partial_fit([[5.0]], ["b"]).predict([[2.9], [3.1]])
@@ -56,10 +56,12 @@ class PrototypesClassifier(StreamClassifier):
     def _scores(self, rows: Rows) -> Floats:
         seen = self._counts > 0
         means = self._scaled(self._sums[seen] / self._counts[seen, None])  # (seen, m)
-        # Distances do not change when everything moves, and rounding is least near the origin.
+        # Centring keeps distances and reduces rounding errors.
         centre = means.mean(axis=0)  # (m,)
         means = means - centre
-        scores = np.full((len(rows), len(seen)), -np.inf)  # no data, no chance
+        scores = np.full(
+            (len(rows), len(seen)), -np.inf
+        )  # classes without samples are never predicted
         for start in range(0, len(rows), _BLOCK):
             part = slice(start, start + _BLOCK)
             x = self._scaled(rows[part]) - centre  # (block, m)
@@ -68,7 +70,7 @@ class PrototypesClassifier(StreamClassifier):
         return scores
 
     def _scaled(self, rows: Rows | Floats) -> Floats:
-        """Rows in float64, of unit length where only the angle counts."""
+        """Return embeddings in float64, of unit norm for the cosine metric."""
         x = rows.astype(np.float64)
         if self.metric == "cosine":
             x /= np.maximum(np.linalg.norm(x, axis=1, keepdims=True), np.finfo(np.float64).tiny)

@@ -13,18 +13,18 @@ from dkvb.estimators.base import Columns, Floats, Rows, StreamClassifier
 from dkvb.rules.least_squares import ridge as least_squares
 from dkvb.rules.least_squares.ridge import ridge_sums_from
 
-_LEARNED_ROWS = 2048  # rows whose features are held at a time
+_LEARNED_ROWS = 2048  # samples whose features are held at a time
 
 
 class RanPACClassifier(StreamClassifier):
     """Ridge regression from rectified random projections of the embeddings to the classes.
 
-    φ = max(0, xW) with W Gaussian and frozen; scores are Vᵀφ with V from Σφφᵀ and Σφyᵀ, solved
-    when first asked after learning. λ is the smallest whose squared error on one row in ten, held
-    out by a hash of its content, is within 5 % of the lowest: exactly as for the bottleneck's rule
-    `least_squares`.
+    φ = max(0, xW) with W Gaussian and frozen. Scores are Vᵀφ, where V is solved from Σφφᵀ and Σφyᵀ
+    on first use after learning. λ is the smallest whose squared error on one sample in ten, held
+    out by a hash of its content, is within 5 % of the lowest, as in the rule `least_squares`.
 
-    Needs: no task boundaries, no replay, no classes known in advance; independent of order.
+    Needs: no task boundaries. Rehearsal-free and order-invariant; classes need not be known in
+    advance.
     Memory: M² + 2·M·Y float64 and m·M float32 numbers for M = `n_features` (0.9 GB by default), as
     much again while learning, and twice as much while solving.
 
@@ -46,7 +46,7 @@ class RanPACClassifier(StreamClassifier):
 
     @property
     def ridge_(self) -> float:
-        """The λ in use, in units of tr(G)/M."""
+        """λ, in units of tr(G)/M."""
         return self._solution().lam
 
     def _check_settings(self) -> None:
@@ -77,11 +77,11 @@ class RanPACClassifier(StreamClassifier):
         self._solved.clear()
 
     def _features(self, x: Tensor) -> Tensor:
-        """φ = max(0, xW) (n, M) for rows (n, m), the same however rows are batched."""
+        """Return φ = max(0, xW) (n, M), independent of the batching."""
         return in_blocks(lambda block: (block.to(self.device) @ self._projection).relu_(), x)
 
     def _solution(self) -> least_squares.Solution:
-        if not self._solved:  # a cache: filled by whoever asks first after learning
+        if not self._solved:  # a cache, filled on first use after learning
             self._solved.append(least_squares.fit(self._sums))
         return self._solved[0]
 
@@ -100,7 +100,7 @@ class RanPACClassifier(StreamClassifier):
             (self._features(block).double() @ values).cpu().numpy()
             for block in torch.from_numpy(rows).split(_LEARNED_ROWS)
         ]
-        found: Floats = np.concatenate(scores)  # (n, Y)
+        result: Floats = np.concatenate(scores)  # (n, Y)
         seen = self._sums.total.cpu().numpy() > 0  # (Y,)
-        found[:, ~seen] = -np.inf  # no data, no chance
-        return found
+        result[:, ~seen] = -np.inf  # classes without samples are never predicted
+        return result

@@ -1,4 +1,4 @@
-"""Streaming linear discriminant analysis (Hayes and Kanan, 2020), from sums alone."""
+"""Streaming linear discriminant analysis (Hayes and Kanan, 2020)."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ from dkvb.estimators.base import (
     softmax,
 )
 
-_BLOCK = 4096  # rows in float64 at a time, which bounds memory
+_BLOCK = 4096  # samples in float64 at a time, which bounds memory
 
 
 class SLDAClassifier(StreamClassifier):
-    """Linear discriminants of class means under one covariance matrix shared by all classes.
+    """Linear discriminant analysis with class means and one shared covariance matrix.
 
-    The covariance is (1 − s)·Σ + s·tr(Σ)/m·I with s = `shrinkage`, or s by the oracle approximating
-    shrinkage of Chen et al. (2010) for "oas", better when rows are few. All classes count as
-    equally frequent. Deep SLDA moves the covariance along with running means; keeping Σxxᵀ instead
-    gives the covariance about the final means, whatever the order of the data.
+    The covariance is (1 − s)·Σ + s·tr(Σ)/m·I with s = `shrinkage`; "oas" chooses s by the oracle
+    approximating shrinkage of Chen et al. (2010), which is better for few samples. Class priors are
+    equal. Deep SLDA updates the covariance with running means; here Σxxᵀ is kept, which gives the
+    covariance about the final means in any order of the data.
 
-    Needs: no task boundaries, no replay, no classes known in advance; independent of order.
+    Needs: no task boundaries. Rehearsal-free and order-invariant; classes need not be known in
+    advance.
     Memory: m² + m·Y float64 numbers.
 
     >>> slda = SLDAClassifier().partial_fit([[0.0, 0.0], [4.0, 0.1]], ["a", "a"])
@@ -42,7 +43,7 @@ class SLDAClassifier(StreamClassifier):
         self.device = device
 
     def predict_proba(self, X: ArrayLike) -> Floats:
-        """Class probabilities (n, Y) under equal priors."""
+        """Return class probabilities (n, Y) under equal priors."""
         return softmax(self._sorted_scores(X))
 
     def _check_settings(self) -> None:
@@ -85,10 +86,12 @@ class SLDAClassifier(StreamClassifier):
         self._solved = []
 
     def _scores(self, rows: Rows) -> Floats:
-        if not self._solved:  # a cache: filled by whoever asks first after learning
+        if not self._solved:  # a cache, filled on first use after learning
             self._solved.append(self._discriminants())
         weights, bias = self._solved[0]  # (m, seen), (seen,)
-        scores = np.full((len(rows), len(self._counts)), -np.inf)  # no data, no chance
+        scores = np.full(
+            (len(rows), len(self._counts)), -np.inf
+        )  # classes without samples are never predicted
         for start in range(0, len(rows), _BLOCK):
             part = slice(start, start + _BLOCK)
             x = torch.from_numpy(rows[part]).to(self.device, torch.float64)
@@ -96,21 +99,21 @@ class SLDAClassifier(StreamClassifier):
         return scores
 
     def _discriminants(self) -> tuple[Tensor, Tensor]:
-        """Weights and biases of the linear scores Σ⁻¹μ and −½ μᵀΣ⁻¹μ."""
+        """Return weights Σ⁻¹μ and biases −½ μᵀΣ⁻¹μ of the linear scores."""
         seen = self._counts > 0
         counts = torch.from_numpy(self._counts[seen]).to(self.device, torch.float64)  # (seen,)
         means = torch.from_numpy(self._sums[seen]).to(self.device) / counts[:, None]  # (seen, m)
         n, m = float(counts.sum()), means.shape[1]
         covariance = (self._second - (means.T * counts) @ means) / n  # (m, m)
         level = float(covariance.trace()) / m
-        if level <= 0:  # no class varies: all directions are equal
+        if level <= 0:  # no variance within classes
             covariance, level = torch.eye(m, dtype=torch.float64, device=self.device), 1.0
         shrinkage = _oas(covariance, n) if self.shrinkage == "oas" else float(self.shrinkage)
         # At shrinkage 0 directions without any variance would have infinite weight.
         ridge = max(shrinkage, 1e-12) * level
         covariance = (1 - shrinkage) * covariance
         covariance.diagonal().add_(ridge)
-        centre = means.mean(dim=0)  # scores relative to the middle: least rounding
+        centre = means.mean(dim=0)  # reduces rounding errors
         factor = torch.linalg.cholesky(covariance)
         weights = torch.cholesky_solve((means - centre).T, factor)  # (m, seen)
         bias = -0.5 * ((means + centre).T * weights).sum(dim=0)
@@ -118,7 +121,7 @@ class SLDAClassifier(StreamClassifier):
 
 
 def _oas(covariance: Tensor, n: float) -> float:
-    """Oracle approximating shrinkage from the traces of Σ and Σ² over n rows."""
+    """Return the oracle approximating shrinkage from the traces of Σ and Σ² of n samples."""
     m = covariance.shape[0]
     level = float(covariance.trace()) / m
     alpha = float((covariance**2).mean())
