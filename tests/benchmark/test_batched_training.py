@@ -147,7 +147,7 @@ def test_how_work_is_cut_does_not_matter(data, monkeypatch):
         return [run.classifier.decision_function(data[1][0]) for run in runs]
 
     whole = scores()
-    monkeypatch.setattr("dkvb.estimators.baselines.batched.STEPS_A_GRAPH", 2)
+    monkeypatch.setattr("dkvb.estimators.baselines.batched.STEPS_PER_GRAPH", 2)
     monkeypatch.setattr("dkvb.estimators.baselines.batched._ORDERS_AT_ONCE", 100)
     assert all(map(np.array_equal, scores(), whole))
 

@@ -81,7 +81,7 @@ class BatchedTrainer:
                 yield orders[own]
 
     def _run(self, rows: Tensor) -> None:
-        """Take steps over indices (R, several batches), replayed from the third call of a length."""
+        """Take steps over indices (R, several batches), replayed from a length's third call."""
         length = rows.shape[1]
         if not rows.is_cuda:
             self._steps(rows)
