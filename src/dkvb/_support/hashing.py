@@ -64,7 +64,7 @@ def scalar_bits(seed: Any, a: Any, b: Any, c: Any) -> Any:
 
 
 def content_hash(x: Tensor) -> Tensor:
-    """63 bits a row (n,), a function of the numbers in the row alone: x (n, m) float32.
+    """63 bits per row (n,), a function of the numbers in the row alone: x (n, m) float32.
 
     Integer sums are exact in any order, so that the hash is the same in any batch.
     """

@@ -1,4 +1,4 @@
-"""`dkvb embed`: images and texts to embeddings, once; `dkvb cache`: what is kept of that."""
+"""`dkvb embed`: embeddings of images and texts, kept in a cache."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def embed(
     ] = False,
     dtype: Annotated[Dtype, typer.Option(help="Type of the rows.")] = Dtype.float32,
     limit: Annotated[
-        int | None, typer.Option(help="So many items at most, spread evenly over the data.")
+        int | None, typer.Option(help="Number of items at most, at even distances in the data.")
     ] = None,
     noise: Annotated[
         float, typer.Option(help="Standard deviation of noise on pixels, which are in [0, 1].")
@@ -109,11 +109,11 @@ def embed(
     device: Annotated[Where, typer.Option(help="Where to compute.")] = Where.auto,
     precision: Annotated[Precision, typer.Option(help="How to compute.")] = Precision.auto,
     batch_size: Annotated[
-        int | None, typer.Option(help="Items a batch; found automatically unless given.")
+        int | None, typer.Option(help="Items per batch; chosen automatically unless given.")
     ] = None,
-    shard_rows: Annotated[int, typer.Option(help="Rows a shard of the cache.")] = 1024,
+    shard_rows: Annotated[int, typer.Option(help="Rows per shard of the cache.")] = 1024,
     workers: Annotated[
-        int | None, typer.Option(help="Threads that decode; one a core unless given.")
+        int | None, typer.Option(help="Threads that decode; one per core unless given.")
     ] = None,
     cache: CacheFolder = None,
     as_json: AsJson = False,
@@ -239,7 +239,7 @@ def _show(report: dict[str, Any]) -> None:
     typer.echo(
         f"{report['data']}: {report['rows']} rows of {report['dimension']} {report['dtype']}, "
         f"{report['embedded']} embedded now in {report['seconds']:.1f} s"
-        f"{f' ({rate:.0f} a second)' if rate else ''}"
+        f"{f' ({rate:.0f} per second)' if rate else ''}"
     )
     typer.echo(f"cache: {report['entry'][:12]}, {decimal(report['bytes'])}, {report['folder']}")
     if report["out"]:

@@ -3,9 +3,9 @@
 cifar10, cifar100, stl10, imagenet   torchvision's, with :FOLDER where the files lie
 hf:NAME[:CONFIG], hf:FOLDER          Hugging Face datasets, by name or saved to disk
 FOLDER                               CIFAR's original binary files; prepared rows
-                                     (all_data_train.pt); a table a split (train.csv);
-                                     pictures, a folder a class
-FILE.csv, .tsv, .jsonl               texts, or paths of pictures, one a row
+                                     (all_data_train.pt); one table per split (train.csv);
+                                     images, one folder per class
+FILE.csv, .tsv, .jsonl               texts, or paths of images, one per row
 FILE.pt, .npz, .npy                  prepared rows
 """
 

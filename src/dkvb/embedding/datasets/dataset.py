@@ -1,4 +1,4 @@
-"""What a data set is here: items as bytes that can be hashed and decoded, with names and labels."""
+"""Data sets: items as bytes that can be hashed and decoded, with names and labels."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Dataset:
             raise ValueError(f"data {self.name}: expected at least one item; found none")
         if self.labels is not None and self.labels.shape != (self.size,):
             raise ValueError(
-                f"data {self.name}: expected one label an item, ({self.size},); "
+                f"data {self.name}: expected one label per item, ({self.size},); "
                 f"got {self.labels.shape}"
             )
 
