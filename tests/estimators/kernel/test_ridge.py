@@ -12,7 +12,12 @@ from dkvb.estimators.kernel.conjugate_gradients import (
     preconditioner,
 )
 from dkvb.estimators.kernel.functions import ARC_COSINE, RBF, KernelFunction
-from dkvb.estimators.kernel.ridge import Inverse, NotPositiveDefinite, inverse_factor
+from dkvb.estimators.kernel.ridge import (
+    Inverse,
+    NotPositiveDefinite,
+    _triangular_inverse,
+    inverse_factor,
+)
 
 FUNCTIONS = [KernelFunction(RBF, 0.3), KernelFunction(ARC_COSINE)]
 
@@ -68,6 +73,13 @@ def test_rows_appended_and_reweighted_give_the_inverse_of_all(function):
     folded = inverse.folded(most=2)
     assert len(folded.added) == 0
     torch.testing.assert_close(folded @ targets, alpha)
+
+
+def test_a_triangular_matrix_is_inverted_in_blocks(monkeypatch):
+    monkeypatch.setattr("dkvb.estimators.kernel.ridge.BLOCK", 16)
+    kernel = FUNCTIONS[0].matrix(problem()[0]) + torch.eye(40, dtype=torch.float64)
+    lower = torch.linalg.cholesky(kernel)
+    torch.testing.assert_close(_triangular_inverse(lower), torch.linalg.inv(lower))
 
 
 def test_a_matrix_without_a_cholesky_factor_is_refused():

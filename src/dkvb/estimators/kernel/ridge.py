@@ -16,6 +16,7 @@ from scipy.linalg import lapack
 from torch import Tensor
 
 LAMBDAS = (1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)  # of the mean diagonal of K
+BLOCK = 8192  # columns of a triangular inverse at a time
 GRID_ROWS = 1000  # up to which all λ are tried, instead of those around the best so far
 
 _LAPACK: dict[torch.dtype, Any] = {
@@ -47,8 +48,19 @@ def inverse_factor(kernel: Tensor, noise: Tensor) -> Tensor:
     if bool(info):
         raise NotPositiveDefinite
     del system
-    eye = torch.eye(len(kernel), dtype=kernel.dtype, device=kernel.device)
-    inverse: Tensor = torch.linalg.solve_triangular(factor, eye, upper=False)
+    return _triangular_inverse(factor)
+
+
+def _triangular_inverse(lower: Tensor) -> Tensor:
+    """The inverse of a lower triangular matrix, in blocks of columns: zeros are not computed."""
+    n = len(lower)
+    inverse = torch.zeros_like(lower)
+    for start in range(0, n, BLOCK):
+        width = min(BLOCK, n - start)
+        eye = torch.eye(n - start, width, dtype=lower.dtype, device=lower.device)
+        inverse[start:, start : start + width] = torch.linalg.solve_triangular(
+            lower[start:, start:], eye, upper=False
+        )
     return inverse
 
 
@@ -66,7 +78,7 @@ class Inverse:
         """The inverse of kernel (N, N) + diag(noise), α = A⁻¹·targets (N, Y), and its diagonal."""
         base = inverse_factor(kernel, noise)
         alpha = base.T @ (base @ targets)
-        diagonal = torch.einsum("ij,ij->j", base, base)
+        diagonal = torch.linalg.vector_norm(base, dim=0).square()
         return cls(base, base.new_zeros((0, len(base)))), alpha, diagonal
 
     def __len__(self) -> int:
@@ -174,5 +186,5 @@ def _score(
     except NotPositiveDefinite:
         return 0.0
     alpha = factor.T @ (factor @ targets)
-    diagonal = torch.einsum("ij,ij->j", factor, factor)
+    diagonal = torch.linalg.vector_norm(factor, dim=0).square()
     return balanced_accuracy((targets - alpha / diagonal[:, None]) * factors, targets, weights)
