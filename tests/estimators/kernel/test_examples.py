@@ -41,7 +41,7 @@ def test_any_order_and_split_give_the_same_examples(data):
     assert whole.ids is None or whole.ids.tolist() == joined.ids.tolist()
 
 
-@pytest.mark.parametrize("scale", [1e-38, 1e-20, 1e-6, 1.0, 1e6, 3e38])
+@pytest.mark.parametrize("scale", [1e-38, 1e-20, 1e-6, 1.0, 1e6, 3.4028234e38])
 def test_embeddings_of_any_range_are_kept_to_eleven_bits(scale):
     X = (np.random.default_rng(0).uniform(0.5, 1, size=(5, 4)) * scale).astype(np.float32)
     kept = examples(X, torch.zeros(5, dtype=torch.int64)).embeddings().numpy()
@@ -100,3 +100,10 @@ def test_what_rounds_up_to_a_power_of_two_is_quantised_to_the_same_bits_again(la
     assert torch.equal(again.halves, examples.halves)
     assert torch.equal(again.exponents, examples.exponents)
     assert torch.equal(again.hashes, examples.hashes)
+
+
+def test_the_largest_numbers_stay_finite_and_are_kept_the_same_again():
+    X = torch.full((1, 2), torch.finfo(torch.float32).max)
+    once = examples(X, [0])
+    assert bool(once.embeddings().isfinite().all())
+    assert torch.equal(Examples.of(once.embeddings(), once.targets).halves, once.halves)

@@ -236,10 +236,10 @@ class KernelClassifier(OpenClassifier, SavedWithKeys):
                 "other: expected another classifier; got this one, whose examples would count twice"
             )
         theirs = other._check_changeable("merge")
-        if theirs.examples.width != state.examples.width:
+        if other.n_features_in_ != self.n_features_in_:
             raise ValueError(
-                f"other: expected embeddings of width {state.examples.width}; "
-                f"got {theirs.examples.width}; merge classifiers of one encoder"
+                f"other: expected embeddings of width {self.n_features_in_}; "
+                f"got {other.n_features_in_}; merge classifiers of one encoder"
             )
         if _fingerprint(theirs.keys) != _fingerprint(state.keys):
             raise ValueError("other: expected the same keys; got others; fit keys once for both")
@@ -360,7 +360,7 @@ class KernelClassifier(OpenClassifier, SavedWithKeys):
     def replay(self, record: State) -> int:
         """Learn the examples of a journal record, to be solved for on first use; their number."""
         state = self._check_changeable("learn")
-        rows, labels = serialisation.record_from(record, state.examples.width)
+        rows, labels = serialisation.record_from(record, self.n_features_in_)
         index = state.labels.after_call(None, labels)
         if self.novelty_threshold is not None:
             unknown_label(index)

@@ -7,7 +7,6 @@ and merge of the examples.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -22,6 +21,7 @@ Ids: TypeAlias = NDArray[np.object_]
 
 _TOP = 15  # the largest number of an embedding lies in [2**14, 2**15) in its own unit
 CHUNK = 8192
+HASHED = 512  # rows at a time: hashing takes some 40 bytes for each number
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,30 +37,36 @@ class Examples:
     @classmethod
     def of(cls, X: Tensor, targets: Tensor, ids: Ids | None = None) -> Examples:
         """Examples from embeddings (n, m) float32, in canonical order."""
-        halves, exponents = _quantised(X)
-        hashes = content_hash(_embeddings(halves, exponents))
+        parts = [_kept(part) for part in X.split(HASHED)]
+        halves, exponents, hashes = (torch.cat(column) for column in zip(*parts, strict=True))
         return cls(halves, exponents, targets, hashes, ids).reordered()
+
+    @classmethod
+    def read(
+        cls, halves: Tensor, exponents: Tensor, targets: Tensor, ids: Ids | None
+    ) -> Examples | None:
+        """Examples from what a file holds; None where they are not what `of` would have kept."""
+        hashes = [torch.zeros(0, dtype=torch.int64)]
+        for part, units in zip(halves.split(HASHED), exponents.split(HASHED), strict=True):
+            x = _embeddings(part, units)
+            again, same_units, found = _kept(x)
+            same = torch.equal(again, part) and torch.equal(same_units, units)
+            if not bool(x.isfinite().all()) or not same:
+                return None
+            hashes.append(found)
+        examples = cls(halves, exponents, targets, torch.cat(hashes), ids)
+        order = examples.reordered()
+        canonical = torch.equal(order.hashes, examples.hashes)
+        canonical = canonical and torch.equal(order.targets, targets)
+        same_ids = ids is None or (order.ids is not None and order.ids.tolist() == ids.tolist())
+        return examples if canonical and same_ids else None
 
     def __len__(self) -> int:
         return len(self.targets)
 
-    @property
-    def width(self) -> int:
-        return self.halves.shape[1]
-
-    @staticmethod
-    def widened(halves: Tensor, exponents: Tensor) -> Tensor:
-        """Embeddings (n, m) float32 from their numbers (n, m) and units (n,)."""
-        return _embeddings(halves, exponents)
-
     def embeddings(self, which: Tensor | slice = slice(None)) -> Tensor:
         """The embeddings (n, m) float32, or some of them."""
         return _embeddings(self.halves[which], self.exponents[which])
-
-    def chunks(self) -> Iterator[Tensor]:
-        """The embeddings, at most `CHUNK` at a time."""
-        for start in range(0, len(self), CHUNK):
-            yield self.embeddings(slice(start, start + CHUNK))
 
     def class_counts(self, n_classes: int) -> Tensor:
         """Examples per class (Y,)."""
@@ -152,11 +158,11 @@ def distinct(examples: Examples, n_classes: int) -> Distinct:
 
 def content_hashes(X: Tensor) -> Tensor:
     """The hash of each embedding (n, m) float32, as it is kept."""
-    return content_hash(_embeddings(*_quantised(X)))
+    return torch.cat([_kept(part)[2] for part in X.split(HASHED)])
 
 
-def _quantised(X: Tensor) -> tuple[Tensor, Tensor]:
-    """Embeddings as float16 numbers in units of a power of two per row."""
+def _kept(X: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Embeddings as float16 numbers, each row in units of a power of two; and their hashes."""
     largest = X.abs().amax(dim=1)
     exponents = torch.frexp(largest).exponent - _TOP
     exponents = torch.where(largest > 0, exponents, 0)
@@ -164,12 +170,15 @@ def _quantised(X: Tensor) -> tuple[Tensor, Tensor]:
     halves = torch.ldexp(X.double(), -exponents[:, None]).half()
     # Rounding may lift the largest number to the next power of two, whose unit is the next one:
     # what is read back must be quantised to the same bits.
-    exponents += halves.abs().amax(dim=1) >= 2.0**_TOP
-    return torch.ldexp(X.double(), -exponents[:, None]).half(), exponents.short()
+    exponents = (exponents + (halves.abs().amax(dim=1) >= 2.0**_TOP)).short()
+    halves = torch.ldexp(X.double(), -exponents[:, None]).half()
+    return halves, exponents, content_hash(_embeddings(halves, exponents))
 
 
 def _embeddings(halves: Tensor, exponents: Tensor) -> Tensor:
-    return torch.ldexp(halves.double(), exponents[:, None]).float()
+    # The largest float32 numbers are rounded to more than any float32 is.
+    largest = torch.finfo(torch.float32).max
+    return torch.ldexp(halves.double(), exponents[:, None]).clamp(-largest, largest).float()
 
 
 def _ids(examples: Examples) -> Ids:

@@ -70,12 +70,12 @@ def kernel_state_from(
         _audit(state),
         inference_only=state.fact("inference_only", bool),
     )
-    if not state.part("solution").facts:
+    solved, part = state.fact("solved", bool), state.part("solution")
+    if solved != ("alpha" in part.tensors):
+        raise state.damaged("solved: expected true if, and only if, there are values")
+    if not part.facts:
         return result
-    solution = _solution_from(state.part("solution"), examples, len(labels), device)
-    solved = state.fact("solved", bool)
-    if solved and "alpha" not in state.part("solution").tensors:
-        raise state.damaged("solution: expected alpha, since it is said to be solved")
+    solution = _solution_from(part, examples, len(labels), device)
     return result.with_solution(solution, current=solved)
 
 
@@ -121,18 +121,10 @@ def _examples_from(state: State, width: int, n_classes: int) -> Examples:
     if ids is not None:
         array = np.empty(n, dtype=object)
         array[:] = ids
-    wide = torch.cat([Examples.widened(*p) for p in _parts(halves, exponents)] or [halves.float()])
-    if not bool(wide.isfinite().all()):
-        raise state.damaged("halves: expected finite numbers")
-    examples = Examples.of(wide, targets, array)
-    same = torch.equal(examples.halves, halves) and torch.equal(examples.targets, targets)
-    if not same or not torch.equal(examples.exponents, exponents):
-        raise state.damaged("examples: expected them in canonical order")
+    examples = Examples.read(halves, exponents, targets, array)
+    if examples is None:
+        raise state.damaged("examples: expected finite ones, in canonical order")
     return examples
-
-
-def _parts(halves: Tensor, exponents: Tensor) -> Any:
-    return zip(halves.split(CHUNK), exponents.split(CHUNK), strict=True) if len(halves) else ()
 
 
 def _solution_state(solution: Solution, current: bool) -> State:
@@ -169,7 +161,7 @@ def _solution_state(solution: Solution, current: bool) -> State:
 def _solution_from(
     state: State, examples: Examples, n_classes: int, device: torch.device | str
 ) -> Solution:
-    width = examples.width
+    width = examples.halves.shape[1]
     components = None
     if "components" in state.tensors:
         components = state.tensor("components", torch.float32, (width, None), device)

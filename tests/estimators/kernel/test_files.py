@@ -1,0 +1,108 @@
+"""Kernel classifiers in files and model folders."""
+
+import numpy as np
+import pytest
+
+from dkvb import KernelClassifier, load
+from dkvb._support import files
+from dkvb._support.files import FileError, State
+from dkvb.deploy.store import create, open_folder, read_folder
+
+from .problems import blobs, same_state
+
+X, Y = blobs()
+
+
+def again(model, path):
+    model.save(path)
+    return load(path)
+
+
+def test_all_that_a_model_knows_is_in_its_file(tmp_path):
+    model = KernelClassifier(novelty_threshold=0.9)
+    model.partial_fit(X[:50], Y[:50], classes=["ant", "bee", "cat", "zebra"], ids=np.arange(50))
+    model.partial_fit(X[50:53], Y[50:53], ids=["a", "b", "c"]).forget_samples(ids=["b"])
+    model.partial_fit(X[53:55], Y[53:55])
+    loaded = again(model, tmp_path / "model.safetensors")
+    assert same_state(model, loaded)
+    assert loaded.audit_ == model.audit_
+    assert loaded.class_count_ == model.class_count_
+    assert loaded.setting_ == model.setting_
+    assert loaded.loo_score_ == model.loo_score_
+    assert [one.id for one in loaded.suspects()] == [one.id for one in model.suspects()]
+    np.testing.assert_allclose(loaded.predict_proba(X), model.predict_proba(X), atol=1e-9)
+    np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
+    np.testing.assert_array_equal(loaded.novelty(X), model.novelty(X))
+
+
+def test_a_model_that_is_not_solved_yet_keeps_its_setting(tmp_path, monkeypatch):
+    model = KernelClassifier().fit(X[:50], Y[:50])
+    monkeypatch.setattr("dkvb.estimators.kernel.state.SOLVED_AT_ONCE", 0)
+    monkeypatch.setattr("dkvb.estimators.kernel.state.CHEAP_UPDATE", 0)
+    model.partial_fit(X[50:], Y[50:])
+    loaded = again(model, tmp_path / "model.safetensors")
+    assert loaded._state.solution is None
+    np.testing.assert_allclose(loaded.decision_function(X), model.decision_function(X), atol=1e-9)
+    assert loaded.setting_ == model.setting_
+
+
+@pytest.mark.parametrize("landmarks", [False, True])
+def test_models_solved_in_other_ways(tmp_path, monkeypatch, landmarks):
+    ways = "dkvb.estimators.kernel.ways."
+    monkeypatch.setattr(ways + "EXACT_CPU_ROWS", 10)
+    monkeypatch.setattr(ways + "LANDMARKS", 16)
+    if landmarks:
+        monkeypatch.setattr(ways + "STORED_ROWS", {"cpu": 0})
+        monkeypatch.setattr(ways + "RECOMPUTED_ROWS", {"cpu": 0})
+        monkeypatch.setattr(ways + "MOST_LANDMARKS", 30)
+    model = KernelClassifier().fit(X, Y)
+    loaded = again(model, tmp_path / "model.safetensors")
+    np.testing.assert_allclose(loaded.decision_function(X), model.decision_function(X), atol=1e-9)
+    assert loaded.loo_kind_ == model.loo_kind_
+    assert loaded.loo_score_ == model.loo_score_
+
+
+def test_a_frozen_model_stays_frozen(tmp_path):
+    loaded = again(KernelClassifier().fit(X, Y).freeze(), tmp_path / "model.safetensors")
+    with pytest.raises(ValueError, match="inference-only"):
+        loaded.partial_fit(X[:1], Y[:1])
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("learned/examples/halves", lambda t: t.flip(0), "canonical order"),
+        ("learned/examples/halves", lambda t: t / 0, "examples: expected finite"),
+        ("learned/examples/exponents", lambda t: t + 1, "hashes|canonical|labels"),
+        ("learned/examples/exponents", lambda t: t + 1000, "examples: expected finite"),
+        ("learned/examples/targets", lambda t: t + 9, "targets"),
+        ("learned/solution/alpha", lambda t: t[1:], "alpha"),
+        ("learned/solution/centre", lambda t: t.double(), "centre"),
+        ("learned/solution/hashes", lambda t: t + 1, "hashes"),
+    ],
+)
+def test_a_file_that_contradicts_itself_is_refused(tmp_path, name, change, message):
+    path = tmp_path / "model.safetensors"
+    KernelClassifier().fit(X, Y).save(path)
+    state = files.read(path, "estimator").state
+    state.tensors[name] = change(state.tensors[name].clone()).contiguous()
+    files.write(path, "estimator", State(state.tensors, state.facts))
+    with pytest.raises(FileError, match=message):
+        load(path)
+
+
+def test_a_model_folder_learns_forgets_and_is_read_again(tmp_path):
+    folder = tmp_path / "model"
+    with create(folder, KernelClassifier().fit(X[:40], Y[:40])) as model:
+        model.learn(X[40:50], Y[40:50])
+        model.learn(X[50:], Y[50:])
+    read = read_folder(folder)
+    assert read.pending == 2
+    assert same_state(read.classifier, KernelClassifier().fit(X, Y))
+    with open_folder(folder) as model:
+        model.forget("bee")
+    kept = Y != "bee"
+    never = KernelClassifier().fit(X[kept], Y[kept])
+    found = read_folder(folder).classifier
+    assert same_state(found, never)
+    np.testing.assert_array_equal(found.predict(X), never.predict(X))
