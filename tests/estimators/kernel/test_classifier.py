@@ -301,6 +301,7 @@ def test_larger_problems_are_solved_by_other_ways(monkeypatch, rows, kind):
     X_many, y_many = blobs(n=600, noise=0.8)
     exact = KernelClassifier().fit(X_many[:400], y_many[:400])
     ways = "dkvb.estimators.kernel.ways."
+    monkeypatch.setattr(ways + "SMALL", 0)
     monkeypatch.setattr(ways + "EXACT_CPU_ROWS", 50)
     monkeypatch.setattr(ways + "LANDMARKS", 64)
     if not rows:
@@ -321,5 +322,6 @@ def test_larger_problems_are_solved_by_other_ways(monkeypatch, rows, kind):
 
 def test_a_size_that_cannot_work_is_refused_with_its_bytes(monkeypatch):
     monkeypatch.setattr("dkvb.estimators.kernel.ways.total_memory", lambda device: 1000)
+    monkeypatch.setattr("dkvb.estimators.kernel.ways.SMALL", 0)
     with pytest.raises(MemoryError, match=r"60 of width 6 take [0-9,]+ bytes"):
         KernelClassifier().fit(X, Y)

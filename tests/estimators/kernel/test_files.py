@@ -49,6 +49,7 @@ def test_a_model_that_is_not_solved_yet_keeps_its_setting(tmp_path, monkeypatch)
 @pytest.mark.parametrize("landmarks", [False, True])
 def test_models_solved_in_other_ways(tmp_path, monkeypatch, landmarks):
     ways = "dkvb.estimators.kernel.ways."
+    monkeypatch.setattr(ways + "SMALL", 0)
     monkeypatch.setattr(ways + "EXACT_CPU_ROWS", 10)
     monkeypatch.setattr(ways + "LANDMARKS", 16)
     if landmarks:

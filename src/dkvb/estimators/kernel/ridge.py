@@ -136,17 +136,6 @@ def class_factors(counts: Tensor) -> Tensor:
     return factors / factors.sum().clamp(min=1e-300) * present.sum()
 
 
-def balanced_accuracy(scores: Tensor, targets: Tensor, weights: Tensor) -> float:
-    """The mean over classes of the share of their examples with the highest score.
-
-    scores (N, Y), targets (N, Y) the share of the copies that have each class, weights (N,).
-    """
-    mass = targets * weights[:, None]
-    right = torch.nn.functional.one_hot(scores.argmax(dim=1), scores.shape[1]) * mass
-    total = mass.sum(dim=0)
-    return float((right.sum(dim=0) / total.clamp(min=1e-300))[total > 0].mean())
-
-
 def select_lambda(
     kernel: Tensor, targets: Tensor, weights: Tensor, start: float
 ) -> tuple[float, float]:
@@ -180,11 +169,16 @@ def select_lambda(
 def _score(
     kernel: Tensor, noise: float, targets: Tensor, weights: Tensor, factors: Tensor
 ) -> float:
-    """Leave-one-out balanced accuracy; 0 where the problem cannot be solved."""
+    """Leave-one-out balanced accuracy: the mean over classes of the share of their examples that
+    the other rows give the highest score; 0 where the problem cannot be solved."""
     try:
         factor = inverse_factor(kernel, noise / weights)
     except NotPositiveDefinite:
         return 0.0
     alpha = factor.T @ (factor @ targets)
     diagonal = torch.linalg.vector_norm(factor, dim=0).square()
-    return balanced_accuracy((targets - alpha / diagonal[:, None]) * factors, targets, weights)
+    best = ((targets - alpha / diagonal[:, None]) * factors).argmax(dim=1)
+    mass = targets * weights[:, None]  # (N, Y) copies of each class
+    right = (torch.nn.functional.one_hot(best, targets.shape[1]) * mass).sum(dim=0)
+    total = mass.sum(dim=0)
+    return float((right / total.clamp(min=1e-300))[total > 0].mean())

@@ -13,6 +13,7 @@ STORED_ROWS = {"cpu": 100_000, "cuda": 400_000}  # of conjugate gradients; beyon
 RECOMPUTED_ROWS = {"cpu": 20_000, "cuda": 1_000_000}
 LANDMARKS = 2048  # of the preconditioner
 MOST_LANDMARKS = 16_384
+SMALL = 1 << 28  # bytes that any machine has
 _SHARE = 0.85  # of the memory that may be used
 
 
@@ -28,9 +29,11 @@ class Way:
 def select_way(n: int, width: int, n_classes: int, device: torch.device | str) -> Way:
     """The most exact way that n rows of this width allow; an error that names the bytes."""
     kind = torch.device(device).type
-    most = int(_SHARE * total_memory(device))
     rows = 12 * n * width  # float32, and a copy in float64 of a part
     exact = Way("cholesky", 4 * 8 * n * n + rows)
+    if exact.n_bytes <= SMALL:
+        return exact
+    most = int(_SHARE * total_memory(device))
     vectors = rows + 4 * n * (LANDMARKS * 2 + 8 * n_classes)
     stored = Way("stored", 4 * n * n + vectors, min(n, LANDMARKS))
     recomputed = Way("recomputed", vectors, min(n, LANDMARKS))
