@@ -99,9 +99,9 @@ def test_inspect(place):
     text = good("inspect", "model")
     assert "6 codebooks of 16 pairs" in text
     assert "1 of them in the journal" in text
-    fit_rival = good("fit", "rival", "--data", "early.npz", "--classifier", "prototypes")
-    assert fit_rival.startswith("learned 30 rows")
-    assert json.loads(good("inspect", "rival", "--json"))["classes"] == 2
+    said = good("fit", "baseline", "--data", "early.npz", "--classifier", "prototypes")
+    assert said.startswith("learned 30 rows")
+    assert json.loads(good("inspect", "baseline", "--json"))["classes"] == 2
 
 
 @pytest.mark.parametrize("dtype", ["float16", "int8"])
