@@ -110,7 +110,7 @@ def test_merge(path):
 
 
 @pytest.mark.parametrize("name", ["linear", "prototypes"])
-def test_rivals_live_in_folders_too(path, name):
+def test_baselines_live_in_folders_too(path, name):
     X, y = rows()
     with create(path, make_classifier(name).fit(X[:30], y[:30]), rows=30) as model:
         assert model.learn(X[30:], y[30:]) == 30
