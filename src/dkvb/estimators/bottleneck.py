@@ -408,9 +408,10 @@ class BottleneckClassifier(OpenClassifier, SavedWithKeys):
                 _warn_of_few_classes(_distinct(targets), declared)
             state = self._started(rule, rows, labels, open_ended=classes is None)
             keys = state.rule.keys_
-            known = isinstance(rows, Batch) and rows.keys.fingerprint == keys.fingerprint
-            embeddings = rows.X if isinstance(rows, Batch) else rows
-            batch = Batch(keys, embeddings, rows.known_codes if known else None)
+            if isinstance(rows, Batch) and rows.keys.fingerprint == keys.fingerprint:
+                batch = rows
+            else:  # embeddings, or a batch of other keys than this model begins with
+                batch = Batch(keys, rows.X if isinstance(rows, Batch) else rows)
         else:
             before.check_continued(rule, self.keys)
             state, batch = before, rows
