@@ -87,7 +87,7 @@ def embed(
 
     Killed at any moment and called again, it goes on after the last full shard, to the same bits;
     processes that embed the same at once share the shards among them. `noise` disturbs the
-    pixels; `crop=False` resizes pictures without cropping them. Items that cannot be decoded have
+    pixels; `crop=False` resizes images without cropping them. Items that cannot be decoded have
     no row; they are an error at the end (`on_error="fail"`), or listed in the result ("skip").
     """
     validation.one_of("dtype", dtype, DTYPES)

@@ -80,7 +80,7 @@ class Dataset:
 def image_files(
     name: str, paths: list[Path], labels: Array | None, root: Path | None = None
 ) -> Dataset:
-    """Pictures in files; named by their paths below `root`."""
+    """Images in files; named by their paths below `root`."""
     return Dataset(
         name,
         "image",
@@ -115,7 +115,7 @@ def decode_image(content: bytes) -> Image.Image:
 
 
 def image_array(name: str, pixels: Array, labels: Array | None) -> Dataset:
-    """Pictures in one array, (n, height, width, 3) bytes."""
+    """Images in one array, (n, height, width, 3) bytes."""
     shape = pixels.shape[1:]
     return Dataset(
         name,

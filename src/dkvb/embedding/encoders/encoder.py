@@ -102,7 +102,7 @@ class ModuleEncoder:
         self.dimension = self.encode([torch.zeros(3, transform.crop, transform.crop)]).shape[1]
 
     def encode(self, batch: Sequence[Tensor]) -> Tensor:
-        """Embeddings (n, m) of transformed pictures, each (3, crop, crop)."""
+        """Embeddings (n, m) of transformed images, each (3, crop, crop)."""
         x = torch.stack(list(batch))  # (n, 3, crop, crop)
         x = x.to(self.device, memory_format=torch.channels_last)
         with torch.inference_mode(), arithmetic(self.device, self.precision):

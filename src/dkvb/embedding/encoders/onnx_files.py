@@ -1,4 +1,4 @@
-"""Any ONNX file that takes pictures (n, 3, h, w) and gives rows or spatial maps."""
+"""Any ONNX file that takes images (n, 3, h, w) and gives rows or spatial maps."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _LARGEST_FILE = 1 << 40
 
 
 class OnnxEncoder:
-    """An ONNX file behind the protocol; its first input takes pictures, its first output is used.
+    """An ONNX file behind the protocol; its first input takes images, its first output is used.
 
-    Unless a transform is given, pictures are made as large as the file asks for (224 where it
+    Unless a transform is given, images are made as large as the file asks for (224 where it
     does not say), without cropping, and scaled by the mean and standard deviation of ImageNet.
     """
 
@@ -72,7 +72,7 @@ class OnnxEncoder:
             raise _unusable(path, error) from error
 
     def encode(self, batch: Sequence[Tensor]) -> Tensor:
-        """Embeddings (n, m) of transformed pictures, in pieces where the file fixes how many."""
+        """Embeddings (n, m) of transformed images, in pieces where the file fixes how many."""
         x = torch.stack(list(batch)).numpy().astype(np.float32)  # (n, 3, h, w)
         size = self._rows if isinstance(self._rows, int) else len(x)
         parts = []

@@ -65,7 +65,7 @@ def load_encoder(
 ) -> Encoder:
     """The encoder called `name`, frozen; weights from a local file, or from its library.
 
-    `layer` is "last" or a stage of a convolutional network, "stage1" (a quarter of the picture's
+    `layer` is "last" or a stage of a convolutional network, "stage1" (a quarter of the image's
     size) to "stage4" (a thirty-second); `pooling` is "mean", or "map" for all places of the
     spatial map, flattened from (channels, height, width). With
     `allow_download=False` no server is contacted: weights must be on this machine.

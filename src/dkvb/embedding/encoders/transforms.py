@@ -1,4 +1,4 @@
-"""From a picture to what an image encoder takes: resize, crop, scale; and noise, where asked."""
+"""From an image to what an image encoder takes: resize, crop, scale; and noise, where asked."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def pillow(purpose: str) -> Any:
 
 @dataclass(frozen=True)
 class PixelNoise:
-    """Gaussian noise on the pixels of the original picture, which are in [0, 1].
+    """Gaussian noise on the pixels of the original image, which are in [0, 1].
 
-    It is a function of the picture and the seed: the same in any order, batch or process.
+    It is a function of the image and the seed: the same in any order, batch or process.
     """
 
     alpha: float
@@ -58,7 +58,7 @@ class ImageTransform:
     """Resize, cut the centre out, scale: what torchvision, timm and open_clip do, on PIL images.
 
     The shorter side becomes `resize` pixels and the centre of `crop` × `crop` is taken; with
-    `resize=None` the whole picture is made `crop` × `crop`, whatever its proportions.
+    `resize=None` the whole image is made `crop` × `crop`, whatever its proportions.
 
     >>> from PIL import Image
     >>> ImageTransform(crop=224, resize=256)(Image.new("RGB", (640, 480))).shape
