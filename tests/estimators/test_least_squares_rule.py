@@ -262,6 +262,15 @@ def test_solved_once_and_only_when_asked():
     assert rule.state_.balanced is not solution
 
 
+def test_what_is_written_is_solved_where_that_is_cheap(monkeypatch):
+    rule = rule_with(np.arange(50))
+    again = LeastSquares().from_state(rule.to_state(), KEYS, 3)
+    monkeypatch.setattr(ridge, "fit", None)  # predictions of what was read solve nothing
+    assert torch.equal(scores(again), scores(rule))
+    monkeypatch.setattr("dkvb.rules.least_squares.rule._CHEAP", 0)
+    assert rule_with(np.arange(50)).to_state().facts["solved"] == []
+
+
 def test_frozen_and_pickled_copies_score_alike():
     rule = rule_with(np.arange(len(X)), stored=True)
     frozen = rule.freeze()

@@ -232,3 +232,26 @@ def test_level_gives_every_class_scores_of_one_size_and_leaves_their_order_of_ro
     )
     assert torch.allclose(after.score_squares, again.score_squares)
     assert torch.allclose(after.score_sums, again.score_sums)
+
+
+@pytest.mark.parametrize("n_rows", [1, 7, 40])
+def test_few_rows_are_solved_in_the_space_that_they_span(rng, n_rows):
+    phi = torch.from_numpy(rng.integers(0, 65536, (n_rows, 90)).astype(np.float64))
+    phi = phi[torch.arange(n_rows) * 2 // 3]  # rows that repeat lower the rank
+    classes = torch.arange(n_rows) % 3
+    sums = ridge.update(ridge.empty(90, 3), [(phi, classes, torch.arange(n_rows) % 5 == 4)])
+    dense, small = ridge.fit(sums), ridge.fit(sums, n_rows=n_rows)
+    assert small.lam == dense.lam
+    assert torch.allclose(small.values, dense.values, rtol=0, atol=1e-9 * dense.values.abs().max())
+    if dense.held_out_scores is not None:
+        assert small.held_out_scores.moments is sums.held
+        assert small.held_out_scores.squared_error == pytest.approx(
+            dense.held_out_scores.squared_error, rel=1e-6
+        )
+
+
+def test_rows_that_are_all_held_out_are_solved_too(rng):
+    phi = torch.from_numpy(rng.integers(0, 65536, (4, 30)).astype(np.float64))
+    sums = ridge.update(ridge.empty(30, 2), [(phi, torch.arange(4) % 2, torch.ones(4) > 0)])
+    dense, small = ridge.fit(sums), ridge.fit(sums, n_rows=4)
+    assert torch.allclose(small.values, dense.values, rtol=0, atol=1e-9 * dense.values.abs().max())

@@ -12,7 +12,7 @@ any order, and after adding and taking away. Sums of other features are so to ro
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 
@@ -23,16 +23,17 @@ from torch.nn.functional import pad
 from dkvb._support import process_group
 from dkvb._support.files import State
 from dkvb._support.hashing import content_hash
+from dkvb.rules.least_squares.low_rank import span
+from dkvb.rules.least_squares.search import select_lambda
 
 HELD_OUT = 10  # one row in this many is held out
 TOLERANCE = 0.05  # how much more than the lowest squared error a smaller λ may cost
 GRID = tuple(10.0 ** (1 - step / 4) for step in range(23))  # 10 … 10^-4.5, four a decade
 EXACT = 2.0**53  # float64 holds every whole number up to here
-_DECADE = 4  # steps of the grid
-_FIRST = 8  # place of the grid where the search starts: 0.1
 _LARGEST = 1e6  # λ beyond which no rounding explains that G is not positive
 _DEFAULT = 0.01  # where there are no rows to choose by
 _STRIPE = 512  # rows of G that are kept, and updated, together
+_FEW = 0.5  # rows per feature up to which the problem is solved in the space that they span
 
 Batch = tuple[Tensor, Tensor, Tensor]  # φ (n, M), targets (n,) or (n, Y), held out (n,)
 
@@ -252,18 +253,15 @@ def grow_classes(sums: RidgeSums, n_classes: int) -> RidgeSums:
     )
 
 
-def solve(moments: Sequence[Moments], lam: float) -> Tensor:
-    """The ridge solution V (M, Y) for λ = `lam`·tr(G)/M, from the rows of all `moments`.
+def solve(moments: Sequence[Moments], lam: float, width: int | None = None) -> Tensor:
+    """The ridge solution V (M, Y) for λ = `lam`·tr(G)/`width`, from the rows of all `moments`.
 
-    One Cholesky factorisation, M³/3 multiplications, and two matrices (M, M).
+    `width` is M unless given. One Cholesky factorisation, M³/3 multiplications, and two matrices
+    (M, M).
     """
     cross = torch.stack([part.cross for part in moments]).sum(dim=0)  # (M, Y)
-    M = len(cross)
-    upper = cross.new_zeros((M, M))
-    for part in moments:
-        for start, stripe in part.stripes():
-            upper[start : start + len(stripe), start:] += stripe
-    unit = float(upper.diagonal().mean())
+    upper = _upper(moments)
+    unit = float(upper.diagonal().sum()) / (width or len(cross))
     if unit <= 0:
         return torch.zeros_like(cross)
     upper.diagonal().add_(lam * unit)
@@ -273,9 +271,19 @@ def solve(moments: Sequence[Moments], lam: float) -> Tensor:
         if lam > _LARGEST:
             raise ValueError("sums: expected those of some rows; got impossible ones")
         del upper, factor
-        return solve(moments, 10 * lam)
+        return solve(moments, 10 * lam, width)
     # In rows, as a file gives it back: products with it are rounded by how it lies in memory.
     return torch.cholesky_solve(cross, factor).contiguous()
+
+
+def _upper(moments: Sequence[Moments]) -> Tensor:
+    """The upper triangle (M, M) of G over the rows of all `moments`; below it are zeros."""
+    M = len(moments[0].cross)
+    upper = moments[0].cross.new_zeros((M, M))
+    for part in moments:
+        for start, stripe in part.stripes():
+            upper[start : start + len(stripe), start:] += stripe
+    return upper
 
 
 @dataclass(frozen=True, eq=False)
@@ -305,13 +313,18 @@ class HeldOutScores:
 
 def evaluate_on(moments: Moments, values: Tensor) -> HeldOutScores:
     """How V (M, Y) does on the rows of `moments`."""
-    product = torch.zeros_like(values)  # GV
+    return HeldOutScores(moments, values.T @ _product(moments, values), values.T @ moments.cross)
+
+
+def _product(moments: Moments, values: Tensor) -> Tensor:
+    """GV for V (M, Y)."""
+    product = torch.zeros_like(values)
     for start, stripe in moments.stripes():
         stop = start + len(stripe)
         beside = stripe[:, len(stripe) :]  # what lies right of the stripe's square block
         product[start:stop] += stripe @ values[start:]
         product[stop:] += beside.T @ values[start:stop]
-    return HeldOutScores(moments, values.T @ product, values.T @ moments.cross)
+    return product
 
 
 @dataclass(frozen=True, eq=False)
@@ -355,58 +368,68 @@ def balance(sums: RidgeSums, solution: Solution) -> Solution:
     return Solution(solution.values * factor, solution.lam, scored)
 
 
-def fit(sums: RidgeSums, grid: Sequence[float] = GRID, tolerance: float = TOLERANCE) -> Solution:
+def fit(
+    sums: RidgeSums,
+    grid: Sequence[float] = GRID,
+    tolerance: float = TOLERANCE,
+    n_rows: float = math.inf,
+) -> Solution:
     """The solution from all rows, with the smallest λ of the grid whose squared error on held-out
     rows is within `tolerance` of the lowest.
 
     The lowest squared error itself asks for too large a λ when classes are many: shrinking all
     scores towards zero lowers it without changing which score is the highest.
+
+    The products of `n_rows` rows, where these are known to be fewer than features, have no higher
+    rank. The problem is then solved in the space that the rows span, where V lies too.
     """
+    M = sums.n_features
+    if not all(bool(part.diagonal().any()) for part in (sums.learned, sums.held)):
+        grid = ()
+    if not 0 < n_rows <= _FEW * M or sums.learned.gram.device.type != "cpu":
+        return _fit(sums, grid, tolerance, M)
+    basis, inner = span(_upper([sums.learned, sums.held]))  # (M, r), (r, r)
+    held = basis.T @ _product(sums.held, basis)
+    spanned = RidgeSums(
+        _in_basis(sums.learned, inner - held, basis), _in_basis(sums.held, held, basis)
+    )
+    found = _fit(spanned, grid, tolerance, M)
+    scored = found.held_out_scores
+    if scored is not None:  # which are the same in any basis
+        scored = replace(scored, moments=sums.held)
+    return Solution((basis @ found.values).contiguous(), found.lam, scored)
+
+
+def cost(n_features: int, n_rows: float) -> float:
+    """About how many multiplications `fit` takes."""
+    M, looks = n_features, 8
+    if n_rows > _FEW * M:
+        return looks * M**3 / 3
+    return (4 * M + looks * n_rows) * M * n_rows
+
+
+def _fit(sums: RidgeSums, grid: Sequence[float], tolerance: float, width: int) -> Solution:
+    """`fit` with λ in units of tr(G)/`width`; without a grid there are no rows to choose by."""
     both = [sums.learned, sums.held]
-    if not all(bool(moments.diagonal().any()) for moments in both):
-        return Solution(solve(both, _DEFAULT), _DEFAULT, None)
+    if not grid:
+        return Solution(solve(both, _DEFAULT, width), _DEFAULT, None)
     evaluated: dict[int, HeldOutScores] = {}
 
     def error(place: int) -> float:
-        evaluated[place] = evaluate_on(sums.held, solve([sums.learned], grid[place]))
+        evaluated[place] = evaluate_on(sums.held, solve([sums.learned], grid[place], width))
         return evaluated[place].squared_error
 
     chosen = select_lambda(error, len(grid), tolerance)
-    return Solution(solve(both, grid[chosen]), grid[chosen], evaluated[chosen])
+    return Solution(solve(both, grid[chosen], width), grid[chosen], evaluated[chosen])
 
 
-def select_lambda(error: Callable[[int], float], n: int, tolerance: float) -> int:
-    """The last of n places whose error is within `tolerance` of the lowest, with few looks at it.
-
-    The error falls and then rises from place to place, slowly: its lowest value is looked for in
-    wide steps and once more at the vertex of the parabola there, the border by halving. Looks at
-    about six places.
-    """
-    seen: dict[int, float] = {}
-
-    def evaluate_at(place: int) -> float:
-        if place not in seen:
-            seen[place] = error(place)
-        return seen[place]
-
-    best = min(_FIRST, n - 1)
-    while True:
-        near = [min(best + _DECADE, n - 1), max(best - _DECADE, 0)]
-        lower = next((place for place in near if evaluate_at(place) < evaluate_at(best)), None)
-        if lower is None:
-            break
-        best = lower
-    if near == [best + _DECADE, best - _DECADE]:
-        after, before = (evaluate_at(place) - evaluate_at(best) for place in near)
-        if after + before > 0:
-            evaluate_at(best + round(_DECADE / 2 * (before - after) / (before + after)))
-    while True:
-        limit = min(seen.values()) * (1 + tolerance)
-        inside = max(place for place, value in seen.items() if value <= limit)
-        outside = min((place for place in seen if place > inside), default=None)
-        if inside == n - 1 or outside == inside + 1:
-            return inside
-        evaluate_at(min(inside + _DECADE, n - 1) if outside is None else (inside + outside) // 2)
+def _in_basis(moments: Moments, gram: Tensor, basis: Tensor) -> Moments:
+    """Moments with the products `gram` (r, r) that they have in a basis (M, r)."""
+    stripes = [
+        gram[start : start + _STRIPE, start:].flatten() for start in range(0, len(gram), _STRIPE)
+    ]
+    flat = torch.cat([gram.new_zeros(0), *stripes])
+    return replace(moments, gram=flat, cross=basis.T @ moments.cross)
 
 
 def ridge_sums_from(

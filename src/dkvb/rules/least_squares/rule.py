@@ -25,6 +25,7 @@ from dkvb.rules.least_squares.samples import Samples, joined, no_samples
 # best was 0.63 to 0.78 where it could be measured (docs/research.md). Scores are about 0 or 1.
 _TEMPERATURE_PER_DEVIATION = 0.7
 _LOWEST_TEMPERATURE = 0.02
+_CHEAP = 2e11  # multiplications, some seconds, that solving before a model is written may take
 _ELEMENTS = {"cpu": 1 << 24, "cuda": 1 << 28}  # weights of the rows held at a time
 
 
@@ -39,7 +40,7 @@ class SumsState:
     @cached_property
     def unweighted(self) -> ridge.Solution:
         """The ridge solution, which favours frequent classes; solved when first asked for."""
-        return ridge.fit(self.sums)
+        return ridge.fit(self.sums, n_rows=float(self.sums.total.sum()))
 
     @cached_property
     def balanced(self) -> ridge.Solution:
@@ -207,6 +208,9 @@ class LeastSquares(Rule):
         return serialisation.params_from_flat(params)
 
     def _learned_state(self) -> State:
+        n_rows = float(self.state_.sums.total.sum())
+        if n_rows and ridge.cost(len(self.state_.selected), n_rows) <= _CHEAP:
+            self.solution()  # written too, so that whoever reads the file need not solve
         return serialisation.to_state(self.state_, self.assignment_.temperature)
 
     def _with_learned_state(self, state: State, n_classes: int) -> Self:
