@@ -371,3 +371,14 @@ def test_tensors_of_any_kind():
 def test_tensors_on_a_gpu():
     X = torch.from_numpy(gaussian(400))
     assert fit_keys(X.cuda(), **SMALL).fingerprint == fit_keys(X, **SMALL).fingerprint
+
+
+@pytest.mark.parametrize(("n", "n_codebooks"), [(30, 40), (450, 135), (2000, 320)])
+def test_least_squares_has_codebooks_by_the_number_of_rows(n, n_codebooks):
+    X = np.random.default_rng(0).normal(size=(n, 3)).astype(np.float32)
+    settings = {"n_pairs": 2, "key_dim": 2, "epochs": 1}
+    for given in (X, list(np.split(X, 5))):
+        fitted = fit_keys(given, preset="least_squares", **settings).n_codebooks
+        assert abs(fitted - n_codebooks) <= 5  # one row in ten, about, is held out
+    assert fit_keys(X, preset="least_squares", n_codebooks=7, **settings).n_codebooks == 7
+    assert fit_keys(X[:50], **settings).n_codebooks == 256

@@ -12,6 +12,7 @@ from dkvb import fit_keys
 from dkvb.bottleneck import Batch
 from dkvb.bottleneck.assignment import LEVELS
 from dkvb.rules import LeastSquares
+from dkvb.rules.least_squares import ridge
 
 from .settings import blobs
 
@@ -264,7 +265,7 @@ def test_solved_once_and_only_when_asked():
 
 def test_what_is_written_is_solved_where_that_is_cheap(monkeypatch):
     rule = rule_with(np.arange(50))
-    again = LeastSquares().from_state(rule.to_state(), KEYS, 3)
+    again = LeastSquares().from_state(rule.to_state(), KEYS, 4)
     monkeypatch.setattr(ridge, "fit", None)  # predictions of what was read solve nothing
     assert torch.equal(scores(again), scores(rule))
     monkeypatch.setattr("dkvb.rules.least_squares.rule._CHEAP", 0)

@@ -93,12 +93,12 @@ def test_keys_too_large_for_a_rule_are_refused_before_anything_is_allocated(monk
     clf = BottleneckClassifier(fit_keys(X, **SIZES), "least_squares")
     monkeypatch.setattr("dkvb.rules.base.total_bytes", lambda device: 8 * 31**2)
     says = r"keys: rule='least_squares' would keep .*4 × 8 pairs, 8\.2 kB; .*preset='least_squares'"
-    with pytest.raises(ValueError, match=says):
+    with pytest.raises(MemoryError, match=says):
         clf.fit(X, y)
     assert not hasattr(clf, "rule_")
     sgd = BottleneckClassifier(clf.keys, "sgd")
     monkeypatch.setattr("dkvb.rules.base.total_bytes", lambda device: 4 * 32 * 3)
-    with pytest.raises(ValueError, match="rule='sgd' would keep 4 × 8 × 3 values"):
+    with pytest.raises(MemoryError, match="rule='sgd' would keep 4 × 8 × 3 values"):
         sgd.fit(X, y)
 
 
@@ -112,7 +112,7 @@ def test_default_keys_ask_for_terabytes_in_least_squares():
     import torch
 
     if total_bytes(torch.device("cpu")) is not None:
-        with pytest.raises(ValueError, match=r"8\.8 TB"):
+        with pytest.raises(MemoryError, match=r"8\.8 TB"):
             check_fits(rules.LeastSquares(), size, torch.device("cpu"), "sums")
 
 

@@ -58,6 +58,10 @@ PRESETS: dict[str, dict[str, Any]] = {
 ROWS_PER_KEY = 8  # on average, unless the number of pairs is given
 FEWEST_PAIRS = 4  # also of fewer rows
 LEAST_ROWS = 3  # that a key is the mean of: a single row could be read from keys
+# Of the preset "least_squares", whose model grows with the square of the number of pairs and cannot
+# use many more pairs than rows: fewer codebooks cost accuracy, 0.5 to 0.9 points for half as many.
+ROWS_PER_CODEBOOK = 3  # on average, unless the number of codebooks is given
+FEWEST_CODEBOOKS = 40  # also of fewer rows
 EXPIRY_SHARE = 0.1  # of the count that an evenly used key would have
 TINY = torch.finfo(torch.float32).tiny
 
@@ -111,8 +115,9 @@ def fit_keys(
     n_codebooks, n_pairs, key_dim : int
         Number of codebooks, of pairs per codebook, and width of keys. Unless `n_pairs` is given,
         there is at most one key for every eight rows, since keys that follow single rows say
-        nothing of rows to come. Without a gaussian projection, `key_dim` follows from the width of
-        the embeddings.
+        nothing of rows to come. Unless `n_codebooks` is given, the preset "least_squares" has one
+        codebook for every three rows, 40 to 320. Without a gaussian projection, `key_dim` follows
+        from the width of the embeddings.
     method : "ema", "ema-reference", "lloyd" or "sample"
         Moving averages (appendix C of the paper; expired keys start afresh); the same with expired
         keys that keep their old averages, as in the paper's own code, for comparison; k-means in
@@ -134,6 +139,7 @@ def fit_keys(
     """
     chosen = PRESETS[validation.one_of("preset", preset, tuple(PRESETS))]
     explicit_pairs = n_pairs is not None
+    by_rows = preset == "least_squares" and n_codebooks is None
     n_codebooks = chosen["n_codebooks"] if n_codebooks is None else n_codebooks
     n_pairs = chosen["n_pairs"] if n_pairs is None else n_pairs
     method = chosen["method"] if method is None else method
@@ -152,13 +158,16 @@ def fit_keys(
     seed = validation.seed("random_state", random_state)
 
     passes = 1 if method == "sample" else epochs
+    enough = (LEAST_ROWS if explicit_pairs else ROWS_PER_KEY) * n_pairs
     rows = rows_of(
         X,
-        at_least=(LEAST_ROWS if explicit_pairs else ROWS_PER_KEY) * n_pairs,
+        at_least=max(enough, ROWS_PER_CODEBOOK * n_codebooks) if by_rows else enough,
         passes=passes,
         batch_size=batch_size,
         device=torch.device(device),
     )
+    if by_rows:
+        n_codebooks = min(n_codebooks, max(FEWEST_CODEBOOKS, rows.at_least // ROWS_PER_CODEBOOK))
     room = rows.at_least if explicit_pairs else _room(rows.at_least)
     if explicit_pairs and room < n_pairs:  # else nobody asked for a number of pairs
         warnings.warn(

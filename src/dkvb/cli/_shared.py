@@ -61,7 +61,7 @@ def clear_errors() -> Iterator[None]:
     """Bad input ends with one line and exit code 2, not with a traceback."""
     try:
         yield
-    except (ValueError, TypeError, OSError) as error:
+    except (ValueError, TypeError, OSError, MemoryError) as error:
         message = Text(printable(f"error: {' '.join(str(error).split())}"), style="bold red")
         Console(stderr=True).print(message, soft_wrap=True)
         raise typer.Exit(2) from error

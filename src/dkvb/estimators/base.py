@@ -168,3 +168,10 @@ def softmax(scores: Floats) -> Floats:
     powers: Floats = np.exp(scores - scores.max(axis=1, keepdims=True))
     shares: Floats = powers / powers.sum(axis=1, keepdims=True)
     return shares
+
+
+def log_softmax(scores: Floats) -> Floats:
+    """Logarithms of `softmax`, from scores (n, Y)."""
+    lower: Floats = scores - scores.max(axis=1, keepdims=True)
+    logs: Floats = lower - np.log(np.exp(lower).sum(axis=1, keepdims=True))
+    return logs

@@ -22,10 +22,10 @@ from dkvb.bottleneck import Batch, Keys, fit_keys, growth
 from dkvb.bottleneck.batch import embeddings
 from dkvb.bottleneck.lazy_rows import picked
 from dkvb.estimators._saved_keys import SavedWithKeys
-from dkvb.estimators.base import Floats, OpenClassifier, softmax
+from dkvb.estimators.base import Floats, OpenClassifier, log_softmax, softmax
 from dkvb.estimators.explain import Explanation, explain
 from dkvb.estimators.labels import LabelIndex, check_labels
-from dkvb.estimators.learned_state import AuditRecord, LearnedState
+from dkvb.estimators.learned_state import AuditRecord, LearnedState, check_countable
 from dkvb.estimators.novelty import Drift, compare, distance_from_keys, novelty, unknown_label
 from dkvb.estimators.parameters import (
     check_keys,
@@ -57,6 +57,8 @@ class BottleneckClassifier(OpenClassifier, SavedWithKeys):
     Parameters of a rule belong to the rule: `rule=rules.Counts(pseudocount=0.02)`, or
     `set_params(rule__pseudocount=0.02)`, which counts from the next `fit` on. Parameters that
     change predictions only may be set on the fitted rule, `clf.rule_.set_params(pseudocount=0.02)`.
+    So is `class_weight` ("balanced" unless given, or None) one of the rules `counts` and
+    `least_squares`: `rule=rules.Counts(class_weight=None)`.
 
     Parameters
     ----------
@@ -154,11 +156,11 @@ class BottleneckClassifier(OpenClassifier, SavedWithKeys):
         return self._batch(X, self._known_or_given_keys())
 
     # ------------------------------------------------------------------ learning and predicting
-    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Discard what was learned, then learn from these rows."""
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Discard what was learned, then learn from these rows; see `partial_fit`."""
         if hasattr(self, "_state"):
             self._check_changeable("fit")
-        return self._learn(X, y)
+        return self._learn(X, y, sample_weight=sample_weight)
 
     def partial_fit(
         self,
@@ -171,16 +173,17 @@ class BottleneckClassifier(OpenClassifier, SavedWithKeys):
 
         Parameters
         ----------
-        X : array (n, m) or Batch
-            Embeddings.
-        y : array (n,)
+        X : array or tensor (n, m), or Batch
+            Embeddings, of any dtype of real numbers and on any device.
+        y : array or tensor (n,)
             Labels: strings, whole numbers or booleans.
         classes : array, optional
             Labels that will come later, in any call; never needed. Where it is given, labels in y
             are among these or known from earlier calls. With `rules.SGD` and all classes declared
             in the first call, values are those of the paper.
         sample_weight : array (n,) of whole numbers, optional
-            How often each row counts, as if it were there so often.
+            How often each row counts, as if it were there so often; at most 10⁹ in all. Weights
+            with a fraction are refused, since counts and sums would no longer be exact.
         """
         before = self._check_changeable("partial_fit") if hasattr(self, "_state") else None
         return self._learn(X, y, classes, sample_weight, before, first_of_many=before is None)
@@ -205,6 +208,12 @@ class BottleneckClassifier(OpenClassifier, SavedWithKeys):
         state = self._ready()
         scores = self._scores(state, self._batch(X, state.rule.keys_))
         return softmax(scores / state.rule.softmax_temperature())
+
+    def predict_log_proba(self, X: ArrayLike) -> Floats:
+        """Logarithms of `predict_proba` (n, Y), also where a probability is too small to hold."""
+        state = self._ready()
+        scores = self._scores(state, self._batch(X, state.rule.keys_))
+        return log_softmax(scores / state.rule.softmax_temperature())
 
     @property
     def learns_in_epochs(self) -> bool:
@@ -350,7 +359,9 @@ class BottleneckClassifier(OpenClassifier, SavedWithKeys):
     def explain(self, x: ArrayLike) -> Explanation:
         """Which pairs voted for which class, and from how many examples, for one input (m,)."""
         state = self._ready()
-        batch = self._batch(x if isinstance(x, Batch) else np.atleast_2d(np.asarray(x)), state.keys)
+        if not isinstance(x, Batch):
+            x = torch.atleast_2d(x) if isinstance(x, Tensor) else np.atleast_2d(np.asarray(x))
+        batch = self._batch(x, state.keys)
         if len(batch) != 1:
             raise ValueError(f"x: expected one input; got {len(batch)}; explain them one by one")
         return explain(state, batch)
@@ -596,18 +607,18 @@ def _learned(
 ) -> LearnedState:
     """With rows of labels y (n,), all of them in `labels`."""
     class_index, n_classes = labels.indices(y), len(labels.order)
+    class_counts = np.bincount(class_index, minlength=n_classes)
+    if before.rule.splits_rows and process_group.world_size() > 1:
+        class_counts = process_group.all_reduce(torch.from_numpy(class_counts)).numpy()
+    class_counts += np.pad(before.class_counts, (0, n_classes - len(before.class_counts)))
+    check_countable(class_counts)
     on_device = torch.from_numpy(class_index).to(before.rule.keys_.keys.device)
-    rule = before.rule.learn(batch, on_device, n_classes)
-    counted = np.bincount(class_index, minlength=n_classes)
-    if rule.splits_rows and process_group.world_size() > 1:
-        counted = process_group.all_reduce(torch.from_numpy(counted)).numpy()
     return replace(
         before,
         labels=labels,
-        class_counts=counted
-        + np.pad(before.class_counts, (0, n_classes - len(before.class_counts))),
+        class_counts=class_counts,
         declared=before.declared | declared,
-        rule=rule,
+        rule=before.rule.learn(batch, on_device, n_classes),
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import column_or_1d
+from torch import Tensor
 
 from dkvb._support.label_text import MAX_CHARACTERS, check_texts
 
@@ -47,6 +48,8 @@ def check_labels(y: Any, n: int, estimator: Any) -> NDArray[Any]:
             f"This {type(estimator).__name__} estimator requires y to be passed, "
             "but the target y is None."
         )
+    if isinstance(y, Tensor):
+        y = y.detach().cpu().numpy()
     labels: NDArray[Any] = column_or_1d(label_array(y), warn=True)
     if len(labels) != n:
         raise ValueError(f"y: expected {n} labels, one for each row of X; got {len(labels)}")

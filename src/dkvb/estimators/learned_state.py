@@ -22,6 +22,9 @@ from dkvb.rules.base import Rule
 
 ClassIndex = NDArray[np.int64]
 
+MOST_CLASSES = 1 << 20  # that places of counts can hold
+MOST_OF_A_CLASS = (1 << 31) - 1  # rows, that counts can hold
+
 
 @dataclass(frozen=True)
 class AuditRecord:
@@ -89,6 +92,7 @@ class LearnedState:
         target = labels.indices(theirs, "other") if len(theirs) else np.zeros(0, np.int64)
         class_counts = np.pad(self.class_counts, (0, len(labels) - len(self.class_counts)))
         class_counts[target] += other.class_counts
+        check_countable(class_counts)
         return replace(
             self,
             labels=labels,
@@ -205,4 +209,18 @@ class LearnedState:
             tuple(earlier),
             tuple(AuditRecord(*record) for record in records),
             state.fact(state.first_of("inference_only", "sealed"), bool),
+        )
+
+
+def check_countable(class_counts: ClassIndex) -> None:
+    """Raise for more classes (Y,), or more rows of one, than can be counted."""
+    if len(class_counts) > MOST_CLASSES:
+        raise ValueError(
+            f"y: expected at most {MOST_CLASSES} classes in a model; got {len(class_counts)}; "
+            "nothing was changed; learn the rest in another model"
+        )
+    if class_counts.max(initial=0) > MOST_OF_A_CLASS:
+        raise ValueError(
+            f"y: expected at most {MOST_OF_A_CLASS} rows of one class; got {class_counts.max()}; "
+            "nothing was changed; learn fewer of them"
         )

@@ -8,12 +8,14 @@ from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from dkvb._support.validation import one_of
 from dkvb.bottleneck import Keys, fit_keys
 from dkvb.rules import rule_class, rule_names
 
 T = TypeVar("T")
+MOST_ROWS = 10**9  # of one call, each counted as often as its weight says
 
 # Of `fit_keys`, what a classifier's own parameters or its data say.
 _NOT_KEYS = ("X", "random_state", "device", "progress")
@@ -90,6 +92,8 @@ def repeated(sample_weight: Any, n: int) -> NDArray[np.int64]:
     >>> repeated([2, 0, 1], 3)
     array([0, 0, 2])
     """
+    if isinstance(sample_weight, Tensor):
+        sample_weight = sample_weight.detach().cpu()
     weight = np.asarray(sample_weight)
     if weight.shape != (n,) or weight.dtype.kind not in "iufb":
         raise ValueError(
@@ -105,4 +109,10 @@ def repeated(sample_weight: Any, n: int) -> NDArray[np.int64]:
         )
     if not times.any():
         raise ValueError("sample_weight: expected a row that counts; got zeros only")
+    if times.sum(dtype=np.float64) > MOST_ROWS:
+        raise ValueError(
+            f"sample_weight: expected at most {MOST_ROWS} rows in all, each counted as often as "
+            f"its weight says; got {times.sum(dtype=np.float64):.3g}; divide the weights by a "
+            "common factor"
+        )
     return np.repeat(np.arange(n), times)

@@ -230,7 +230,7 @@ def check_fits(rule: Rule, size: int, device: torch.device, what: str) -> None:
     """Raise, before anything is allocated, for more bytes than the device has."""
     total = total_bytes(device)
     if total is not None and size > total:
-        raise ValueError(
+        raise MemoryError(
             f"keys: rule={rule.name!r} would keep {what}, {decimal(size)}; this machine has "
             f"{decimal(total)}; use smaller keys, such as fit_keys(X, preset={rule.preset!r}), or "
             "keys=None, which fits keys of the rule's own size"
