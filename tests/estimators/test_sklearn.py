@@ -3,6 +3,8 @@
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from dkvb import BottleneckClassifier
+
 from .settings import NAMES, small
 
 VARIANTS = [
@@ -14,7 +16,16 @@ VARIANTS = [
 ]
 
 
+def expected_failures(estimator):
+    """Checks that an estimator need not pass, and why."""
+    if not isinstance(estimator, BottleneckClassifier):
+        return {}
+    # That weights repeat rows is held, with keys given, by test_inputs.
+    order = "keys that are fitted to the rows depend on their order, which this check changes"
+    return {"check_sample_weight_equivalence_on_dense_data": order}
+
+
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-@parametrize_with_checks(VARIANTS)
+@parametrize_with_checks(VARIANTS, expected_failed_checks=expected_failures)
 def test_scikit_learn_check(estimator, check):
     check(estimator)

@@ -22,7 +22,8 @@ from dkvb.estimators.base import Floats
 from dkvb.estimators.parameters import check_keys, key_settings
 from dkvb.estimators.rule_params import keys_from_flat
 from dkvb.rules.least_squares import ridge
-from dkvb.rules.least_squares.ridge import Moments, RidgeSums, ridge_sums_from
+from dkvb.rules.least_squares.ridge import Moments, RidgeSums
+from dkvb.rules.least_squares.serialisation import ridge_sums_from
 
 _ROWS = 1024  # rows whose weights are held at a time
 

@@ -11,7 +11,7 @@ from dkvb._support.validation import check_device, positive_int
 from dkvb.bottleneck.assignment import in_blocks
 from dkvb.estimators.base import Columns, Floats, Rows, StreamClassifier
 from dkvb.rules.least_squares import ridge as least_squares
-from dkvb.rules.least_squares.ridge import ridge_sums_from
+from dkvb.rules.least_squares.serialisation import ridge_sums_from
 
 _LEARNED_ROWS = 2048  # samples whose features are held at a time
 

@@ -12,7 +12,7 @@ any order, and after adding and taking away. Sums of other features are so to ro
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 
@@ -21,15 +21,15 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from dkvb._support import process_group
-from dkvb._support.files import State
 from dkvb._support.hashing import content_hash
 from dkvb.rules.least_squares.low_rank import span
-from dkvb.rules.least_squares.search import select_lambda
 
 HELD_OUT = 10  # one row in this many is held out
 TOLERANCE = 0.05  # how much more than the lowest squared error a smaller λ may cost
 GRID = tuple(10.0 ** (1 - step / 4) for step in range(23))  # 10 … 10^-4.5, four a decade
 EXACT = 2.0**53  # float64 holds every whole number up to here
+_DECADE = 4  # steps of the grid
+_FIRST = 8  # place of the grid where the search starts: 0.1
 _LARGEST = 1e6  # λ beyond which no rounding explains that G is not positive
 _DEFAULT = 0.01  # where there are no rows to choose by
 _STRIPE = 512  # rows of G that are kept, and updated, together
@@ -383,21 +383,23 @@ def fit(
     The products of `n_rows` rows, where these are known to be fewer than features, have no higher
     rank. The problem is then solved in the space that the rows span, where V lies too.
     """
-    M = sums.n_features
-    if not all(bool(part.diagonal().any()) for part in (sums.learned, sums.held)):
-        grid = ()
-    if not 0 < n_rows <= _FEW * M or sums.learned.gram.device.type != "cpu":
-        return _fit(sums, grid, tolerance, M)
-    basis, inner = span(_upper([sums.learned, sums.held]))  # (M, r), (r, r)
-    held = basis.T @ _product(sums.held, basis)
-    spanned = RidgeSums(
-        _in_basis(sums.learned, inner - held, basis), _in_basis(sums.held, held, basis)
-    )
-    found = _fit(spanned, grid, tolerance, M)
-    scored = found.held_out_scores
-    if scored is not None:  # which are the same in any basis
-        scored = replace(scored, moments=sums.held)
-    return Solution((basis @ found.values).contiguous(), found.lam, scored)
+    M, basis = len(sums.learned.cross), None
+    both = [sums.learned, sums.held]
+    without_choice = not all(bool(part.diagonal().any()) for part in both)
+    if 0 < n_rows <= _FEW * M and sums.learned.gram.device.type == "cpu":
+        basis, both = _in_span(*both)  # (M, r)
+    evaluated: dict[int, HeldOutScores] = {}
+
+    def error(place: int) -> float:
+        evaluated[place] = evaluate_on(both[1], solve(both[:1], grid[place], M))
+        return evaluated[place].squared_error
+
+    lam, scored = _DEFAULT, None
+    if not without_choice:
+        chosen = select_lambda(error, len(grid), tolerance)
+        lam, scored = grid[chosen], replace(evaluated[chosen], moments=sums.held)
+    values = solve(both, lam, M)
+    return Solution(values if basis is None else (basis @ values).contiguous(), lam, scored)
 
 
 def cost(n_features: int, n_rows: float) -> float:
@@ -408,45 +410,46 @@ def cost(n_features: int, n_rows: float) -> float:
     return (4 * M + looks * n_rows) * M * n_rows
 
 
-def _fit(sums: RidgeSums, grid: Sequence[float], tolerance: float, width: int) -> Solution:
-    """`fit` with λ in units of tr(G)/`width`; without a grid there are no rows to choose by."""
-    both = [sums.learned, sums.held]
-    if not grid:
-        return Solution(solve(both, _DEFAULT, width), _DEFAULT, None)
-    evaluated: dict[int, HeldOutScores] = {}
-
-    def error(place: int) -> float:
-        evaluated[place] = evaluate_on(sums.held, solve([sums.learned], grid[place], width))
-        return evaluated[place].squared_error
-
-    chosen = select_lambda(error, len(grid), tolerance)
-    return Solution(solve(both, grid[chosen], width), grid[chosen], evaluated[chosen])
+def _in_span(learned: Moments, held: Moments) -> tuple[Tensor, list[Moments]]:
+    """An orthonormal basis (M, r) of the space that all rows span, and the moments in it."""
+    basis, gram = span(_upper([learned, held]))
+    of_held = basis.T @ _product(held, basis)  # (r, r)
+    moments = []
+    for part, own in ((learned, gram - of_held), (held, of_held)):
+        stripes = [own[a : a + _STRIPE, a:].flatten() for a in range(0, len(own), _STRIPE)]
+        moments.append(replace(part, gram=torch.cat(stripes), cross=basis.T @ part.cross))
+    return basis, moments
 
 
-def _in_basis(moments: Moments, gram: Tensor, basis: Tensor) -> Moments:
-    """Moments with the products `gram` (r, r) that they have in a basis (M, r)."""
-    stripes = [
-        gram[start : start + _STRIPE, start:].flatten() for start in range(0, len(gram), _STRIPE)
-    ]
-    flat = torch.cat([gram.new_zeros(0), *stripes])
-    return replace(moments, gram=flat, cross=basis.T @ moments.cross)
+def select_lambda(error: Callable[[int], float], n: int, tolerance: float) -> int:
+    """The last of n places whose error is within `tolerance` of the lowest, with few looks at it.
 
+    The error falls and then rises from place to place, slowly: its lowest value is looked for in
+    wide steps and once more at the vertex of the parabola there, the border by halving. Looks at
+    about six places.
+    """
+    seen: dict[int, float] = {}
 
-def ridge_sums_from(
-    state: State, M: int, Y: int, device: torch.device | str, *, inference_only: bool = False
-) -> RidgeSums:
-    """The sums that `RidgeSums.tensors` gave; inference-only ones have no products."""
-    products = 0 if inference_only else gram_size(M)
+    def evaluate_at(place: int) -> float:
+        if place not in seen:
+            seen[place] = error(place)
+        return seen[place]
 
-    def moments(prefix: str) -> Moments:
-        shapes = {"gram": (products,), "cross": (M, Y), "total": (Y,), "square": (Y,)}
-        found = {
-            name: state.tensor(prefix + name, torch.float64, shape, device)
-            for name, shape in shapes.items()
-        }
-        for name, sums in found.items():
-            if sums.numel() and not all(bool(end.isfinite()) for end in sums.aminmax()):
-                raise state.damaged(f"tensor {prefix + name!r}: expected finite numbers")
-        return Moments(**found)
-
-    return RidgeSums(moments(""), moments("held_"))
+    best = min(_FIRST, n - 1)
+    while True:
+        near = [min(best + _DECADE, n - 1), max(best - _DECADE, 0)]
+        lower = next((place for place in near if evaluate_at(place) < evaluate_at(best)), None)
+        if lower is None:
+            break
+        best = lower
+    if near == [best + _DECADE, best - _DECADE]:
+        after, before = (evaluate_at(place) - evaluate_at(best) for place in near)
+        if after + before > 0:
+            evaluate_at(best + round(_DECADE / 2 * (before - after) / (before + after)))
+    while True:
+        limit = min(seen.values()) * (1 + tolerance)
+        inside = max(place for place, value in seen.items() if value <= limit)
+        outside = min((place for place in seen if place > inside), default=None)
+        if inside == n - 1 or outside == inside + 1:
+            return inside
+        evaluate_at(min(inside + _DECADE, n - 1) if outside is None else (inside + outside) // 2)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from dkvb._support.files import State
 from dkvb.bottleneck import Keys
-from dkvb.rules.least_squares.ridge import HeldOutScores, RidgeSums, Solution, ridge_sums_from
+from dkvb.rules.least_squares.ridge import HeldOutScores, Moments, RidgeSums, Solution, gram_size
 from dkvb.rules.least_squares.samples import Samples
 
 if TYPE_CHECKING:
@@ -109,3 +109,23 @@ def _samples(state: State, keys: Keys, n_classes: int) -> Samples | None:
     shape = (len(class_index), keys.projection.width)
     rows = state.tensor(names["sample_rows"], torch.float16, shape)
     return Samples(*(tensor.to(keys.device) for tensor in (rows, hashes, class_index)))
+
+
+def ridge_sums_from(
+    state: State, M: int, Y: int, device: torch.device | str, *, inference_only: bool = False
+) -> RidgeSums:
+    """The sums that `RidgeSums.tensors` gave; inference-only ones have no products."""
+    products = 0 if inference_only else gram_size(M)
+
+    def moments(prefix: str) -> Moments:
+        shapes = {"gram": (products,), "cross": (M, Y), "total": (Y,), "square": (Y,)}
+        found = {
+            name: state.tensor(prefix + name, torch.float64, shape, device)
+            for name, shape in shapes.items()
+        }
+        for name, sums in found.items():
+            if sums.numel() and not all(bool(end.isfinite()) for end in sums.aminmax()):
+                raise state.damaged(f"tensor {prefix + name!r}: expected finite numbers")
+        return Moments(**found)
+
+    return RidgeSums(moments(""), moments("held_"))
