@@ -136,3 +136,11 @@ def test_what_does_not_fit_into_memory_is_refused_in_one_line(rule, monkeypatch)
         classifier.partial_fit(X, Y)
     assert "\n" not in str(error.value)
     assert not hasattr(classifier, "classes_")
+
+
+def test_so_many_classes_do_not_fit_into_memory(monkeypatch):
+    classifier = BottleneckClassifier(KEYS, rule="least_squares").fit(X, Y)
+    monkeypatch.setattr(base, "total_bytes", lambda device: 100_000)
+    with pytest.raises(MemoryError, match=r"32 pairs with 203 classes, 207.9 kB; this machine"):
+        classifier.partial_fit(X[:1], Y[:1], classes=[f"class {i}" for i in range(200)] + ["ant"])
+    assert len(classifier.classes_) == 3

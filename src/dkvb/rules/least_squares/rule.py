@@ -103,10 +103,10 @@ class LeastSquares(Rule):
 
     def learn(self, batch: Any, class_index: Tensor, n_classes: int) -> Self:
         M = len(self.state_.selected)
-        # Sums before and after, of rows learned from and rows held out: products, and classes.
-        size = 2 * 8 * M * (M + 2 * n_classes)
-        what = f"sums over products of {M} pairs, and of these with {n_classes} classes"
-        check_fits(self, size, self.keys_.keys.device, what)
+        if n_classes > M:  # else sums over classes are smaller than those that `start` checked
+            # Of rows learned from and rows held out, sums before and after.
+            what = f"sums over products of {M} pairs with {n_classes} classes"
+            check_fits(self, 4 * 8 * M * n_classes, self.keys_.keys.device, what)
         state = replace(self.state_, sums=ridge.grow_classes(self.state_.sums, n_classes))
         return self._with(state_=self._changed(state, self._parts(batch, class_index), 1))
 
