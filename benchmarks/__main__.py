@@ -33,7 +33,7 @@ def main(arguments: list[str] | None = None) -> int:
     growth = modes.add_parser("growth", help="time when n, codebooks, pairs, classes are doubled")
     growth.add_argument("--plot", type=Path, default=OUT / "growth.png")
 
-    memory = modes.add_parser("memory", help="snap a large memory map in little memory")
+    memory = modes.add_parser("memory", help="codes of a large memory map in little memory")
     memory.add_argument("--rows", type=int, default=1_000_000)
     memory.add_argument("--sizes", nargs="+", choices=SIZES, default=["64x1024"])
     memory.add_argument("--folder", type=Path, help="where 1 GB of embeddings may lie for a while")

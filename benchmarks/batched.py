@@ -1,6 +1,6 @@
-"""`python -m benchmarks.batched`: gradient-trained baselines side by side on one CUDA card.
+"""`python -m benchmarks.batched`: batched training of gradient-trained baselines on one GPU.
 
-First a check: a stack must give what single runs give, on the card and on the CPU. Then speed, on
+First a check: batched and single runs must agree, on the GPU and on the CPU. Then speed, on
 random rows of the paper's sizes: 50,000 rows of 2,048 numbers, tasks of 10,000. A task of the
 paper is 2,000 epochs; a few are enough to measure. With `--device cpu` everything is small.
 """
@@ -78,7 +78,11 @@ def check(device: str) -> int:
         wrong += max(errors) > TOLERANCE
         verdict = "same" if max(errors) <= TOLERANCE else "DIFFERENT"
         lines.append([repr(kind).partition("(")[0], *(f"{e:.1e}" for e in errors), verdict])
-    records.show("Scores of a stack, largest difference", ["<model", "alone", "CPU", "<"], lines)
+    records.show(
+        "Batched against single runs: largest difference of scores",
+        ["<model", "alone", "CPU", "<"],
+        lines,
+    )
     return wrong
 
 
@@ -86,7 +90,7 @@ def _three_ways(kind: GradientClassifier) -> tuple[list[Any], list[Any], list[An
     """Scores of test rows after three tasks: stacked, alone on the device, and on the CPU."""
     rng = np.random.default_rng(0)
     centres = rng.random((6, 40))
-    y = rng.permutation(np.repeat(np.arange(6), 70))  # 140 rows a task: batches of 32 and 12
+    y = rng.permutation(np.repeat(np.arange(6), 70))  # 140 samples per task: batches of 32 and 12
     X = (centres[y] + 0.3 * rng.random((len(y), 40))).astype(np.float32)
     data = (X, y), (X[:50], y[:50])
     own = [
@@ -135,7 +139,7 @@ def measure(device: str, seconds: float) -> None:
                 lines.append(_line(case, precision, x, y, device, seconds))
     name = "CPU, small" if small else torch.cuda.get_device_name(device)
     columns = ["<models", "stacked", "products", "µs a step", "whole run", "memory", "accuracy"]
-    records.show(f"Training side by side: {name}", columns, lines)
+    records.show(f"Batched training: {name}", columns, lines)
 
 
 def _line(
@@ -147,17 +151,17 @@ def _line(
         model._begin(np.arange(CLASSES), x.shape[1])
     if x.is_cuda:
         torch.cuda.reset_peak_memory_stats()
-    stack = BatchedTrainer(models, x, y)
+    trainer = BatchedTrainer(models, x, y)
     generator = torch.Generator().manual_seed(0)
     rows = torch.stack([torch.randperm(len(x), generator=generator)[: case.rows] for _ in models])
     rows = rows.to(device)
-    stack.learn(rows, 10)  # starts libraries, records the graph
+    trainer.learn(rows, 10)  # starts libraries, records the graph
     some = slice(0, 1000)
     right = models[0]._score_tensor(x[some]).argmax(dim=1) == y[some]
     epochs, taken = 1, 0.0
     while True:
         start = time.perf_counter()
-        stack.learn(rows, epochs)
+        trainer.learn(rows, epochs)
         taken = time.perf_counter() - start
         if taken > seconds / 2:
             break

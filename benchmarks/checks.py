@@ -1,4 +1,4 @@
-"""A kernel that is wrong has no speed: each check says what is wrong with ours, or nothing."""
+"""Correctness checks before speed is measured: each returns what is wrong, or None."""
 
 from __future__ import annotations
 

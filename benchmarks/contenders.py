@@ -49,7 +49,7 @@ class Contender(Protocol):
 
 
 class Ours:
-    """dkvb: rows are snapped once, values learn on codes, whole epochs a call."""
+    """dkvb: codes are searched once, values learn from codes, one call trains all epochs."""
 
     name = "dkvb"
 
@@ -72,7 +72,7 @@ class Ours:
         return self.problem.keys.codes(self.batch)
 
     def sgd_step(self) -> None:
-        if self._codes is None:  # any codes do, as long as they are spread as real ones are
+        if self._codes is None:  # codes of the training data
             self._codes = self.problem.keys.codes(self.problem.x).contiguous()
         batch = self.problem.size.batch
         y, orders = self.problem.y, self._orders
@@ -180,7 +180,7 @@ class Peer:
 
 
 class Plain:
-    """What one would write in torch: a product a codebook, codes kept, autograd on the values."""
+    """Plain torch: one matrix product per codebook, codes kept, autograd on the values."""
 
     name = "plain torch"
 

@@ -146,9 +146,9 @@ def measure(bench: Bench, train: Rows, test: Rows, key_rows: Rows) -> None:
         torch.use_deterministic_algorithms(True)
         learn("class-incremental, deterministic", tasks[:1], note + "one seed")
         torch.use_deterministic_algorithms(False)
-    total = learn(f"class-incremental × {ours}", tasks, note + "side by side")
+    total = learn(f"class-incremental × {ours}", tasks, note + "trained together")
     iid = [[everything]] * ours
-    total += learn(f"iid × {ours}", iid, f"{bench.settings.epochs} epochs, side by side")
+    total += learn(f"iid × {ours}", iid, f"{bench.settings.epochs} epochs, trained together")
     with bench.timed("all runs", "the two rows above together") as row:
         row["seconds"] = total
 
@@ -229,7 +229,7 @@ def _train(
     schedules: list[list[Tensor]],
     warm_up: bool = False,
 ) -> int:
-    """Descend on values (runs, C, K, Y), task by task, all runs side by side.
+    """Descend on values (runs, C, K, Y), task by task, all runs together.
 
     Returns the steps, of all runs together. To warm up, a few epochs of the first task are enough.
     """
@@ -239,9 +239,7 @@ def _train(
     for task, rows in enumerate(zip(*schedules, strict=True)):
         n = len(rows[0])
         if any(len(own) != n for own in rows):
-            raise ValueError(
-                "train: expected as many rows of every class, to run seeds side by side"
-            )
+            raise ValueError("train: expected as many rows of every class, to train seeds together")
         own_codes = torch.stack([_take(codes, own) for own in rows])  # (runs, n, C)
         own_y = torch.stack([y[own] for own in rows])  # (runs, n)
         epochs = s.epochs
@@ -304,5 +302,5 @@ def _show(bench: Bench, quick: bool) -> None:
         + (f", epochs divided by {QUICK}" if quick else ""),
         ["<operation", "time", "target", "a step", "accuracy, %", "peak memory", "<"],
         lines,
-        "Everything was compiled before; embeddings lie on the card unless a row says otherwise.",
+        "Everything was compiled before; embeddings are on the GPU unless a row says otherwise.",
     )

@@ -1,4 +1,4 @@
-"""How time grows when n, codebooks, pairs and classes are doubled, one at a time."""
+"""Growth of time when rows, codebooks, pairs and classes are doubled, one at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Embeddings larger than one wants in memory: from a memory map to codes in a memory map."""
+"""Embeddings larger than memory: from a memory map to codes in a memory map."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LIMIT = 1_000_000_000  # bytes that are not backed by a file, imports included
 
 
 def run(rows: int, sizes: list[str], out: Path, folder: Path | None = None) -> int:
-    """Write rows × 512 float16 to a file, snap it; 1 if memory went above 1 GB."""
+    """Write rows × 512 float16 to a file and search their codes; 1 if memory exceeds 1 GB."""
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     with TemporaryDirectory(dir=folder) as name:
         source = write(Path(name) / "embeddings.npy", rows)

@@ -1,4 +1,4 @@
-"""Results as JSON lines and as a table; what the machine was and how busy."""
+"""Results as JSON lines and as a table, with machine and load."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PACKAGES = (
 
 @cache
 def versions() -> dict[str, str]:
-    """Of every package that matters to speed, where installed."""
+    """Return the versions of installed packages that affect speed."""
     found = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
@@ -49,7 +49,7 @@ def cpu_name() -> str:
 
 
 def record(mode: str, op: str, **fields: Any) -> dict[str, Any]:
-    """One result, with everything needed to judge it later."""
+    """Return one result with machine, load and versions."""
     return {
         "mode": mode,
         "op": op,
@@ -89,7 +89,7 @@ def show(title: str, columns: list[str], rows: Iterable[list[str]], caption: str
 
 
 def seconds(value: float | None) -> str:
-    """A time that a person reads at a glance."""
+    """Format seconds."""
     if value is None:
         return "refused"
     for limit, factor, unit in ((1e-3, 1e6, "µs"), (1.0, 1e3, "ms"), (300.0, 1.0, "s")):
@@ -99,5 +99,5 @@ def seconds(value: float | None) -> str:
 
 
 def megabytes(value: float | None) -> str:
-    """Bytes as MB."""
+    """Format bytes as MB."""
     return "" if value is None else f"{value / 1e6:,.0f} MB"

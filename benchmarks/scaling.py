@@ -91,7 +91,7 @@ def run(
     records.append(out, rows)
     _draw(rows, plot)
     records.show(
-        f"{records.cpu_name()}, {os.cpu_count()} cores, one thread a process, {size}",
+        f"{records.cpu_name()}, {os.cpu_count()} cores, one thread per process, {size}",
         [
             "<operation",
             "<rows",
@@ -354,7 +354,7 @@ def _draw(rows: list[dict[str, Any]], path: Path) -> None:
         axes.set_xticks(processes)
         axes.set(title=f"{kind} scaling", xlabel="processes, one thread each")
         axes.set_ylim(bottom=0)
-    figure.axes[0].set_ylabel("rows a second, one process = 1\n(dotted: of processor time)")
+    figure.axes[0].set_ylabel("rows per second, one process = 1\n(dotted: of processor time)")
     figure.axes[1].legend(fontsize="small", frameon=False)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)

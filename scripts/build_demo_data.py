@@ -3,7 +3,7 @@
     python scripts/build_demo_data.py --cifar10 TRAIN.npz TEST.npz --cifar100 TRAIN.npz TEST.npz
 
 Each file holds `x` (n, m) floats, `y` (n,) integer labels and `classes` (the label names). Of
-CIFAR-10 500 train and 200 test images a class are kept, of CIFAR-100 50 and 10. A PCA to 256
+CIFAR-10 500 train and 200 test images per class are kept, of CIFAR-100 50 and 10. A PCA to 256
 components, fitted on the kept CIFAR-100 train rows only, makes them small; the scores are stored
 in 8 bits. All components share one step: equal error everywhere, and the many components of small
 variance use few of the 256 levels, which compresses well.

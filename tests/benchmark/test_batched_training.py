@@ -1,4 +1,4 @@
-"""Runs side by side give the records that each gives alone."""
+"""Batched training gives the records of single runs."""
 
 from __future__ import annotations
 

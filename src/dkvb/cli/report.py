@@ -17,15 +17,15 @@ def report(
     ],
     out: Annotated[
         Path | None,
-        typer.Option(help="The page to write, .html or .md; DIR/report.html unless given."),
+        typer.Option(help="Page to write, .html or .md; default: DIR/report.html."),
     ] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write one page: paper against ours, its statements, every figure.
+    """Write a report: the paper's numbers and statements beside ours, tables and figures.
 
-    Nothing is run: the page is made of the records that dkvb reproduce left, and needs no network.
-    An HTML page holds everything; figures of a Markdown page lie in a folder of its name.
+    The page is made from the records of dkvb reproduce; nothing is run. An HTML page contains its
+    figures; those of a Markdown page are in a folder of its name.
     """
     with clear_errors():
         from dkvb._support.optional import require
@@ -56,6 +56,10 @@ def report(
     counts = ", ".join(f"{marks.count(m)} {m}" for m in ("✓", "✗", "not measured"))
     here = len({group.experiment for group in page.collection.groups})
     kinds = {group.kind for group in page.collection.groups}
-    small = "" if "full" in kinds else f" (by {', '.join(sorted(kinds))} runs, not the paper's)"
+    small = (
+        ""
+        if "full" in kinds
+        else f" (from {', '.join(sorted(kinds))} runs, not the paper's settings)"
+    )
     typer.echo(f"{here} experiments, statements of the paper: {counts}{small}")
     typer.echo(f"page: {path}")

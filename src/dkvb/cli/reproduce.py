@@ -32,9 +32,12 @@ def reproduce(
     data: Annotated[
         Path, typer.Option(help="Folder with embedding files DATASET-ENCODER-SPLIT.npz.")
     ] = Path("embeddings"),
-    encoder: Annotated[str, typer.Option(help="Whose embeddings to use.")] = "resnet50",
+    encoder: Annotated[str, typer.Option(help="Encoder of the embeddings.")] = "resnet50",
     seeds: Annotated[
-        str | None, typer.Option(help="Seeds, separated by commas; 1,2,3,4,5, or 1 with --quick.")
+        str | None,
+        typer.Option(
+            help="Random seeds, separated by commas; default: 1,2,3,4,5, or 1 with --quick."
+        ),
     ] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="Small sizes, few epochs, bundled data.")
@@ -45,11 +48,13 @@ def reproduce(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder for results, runs/NAME unless given; of several, OUT/NAME."),
+        typer.Option(
+            help="Folder for results; default: runs/NAME. With several experiments, OUT/NAME."
+        ),
     ] = None,
-    device: Annotated[Device, typer.Option(help="Where to compute.")] = Device.cpu,
+    device: Annotated[Device, typer.Option(help="Device to compute on.")] = Device.cpu,
     plot_only: Annotated[
-        bool, typer.Option("--plot-only", help="Only table and picture, from the records there.")
+        bool, typer.Option("--plot-only", help="Only write table and figure from existing records.")
     ] = False,
     list_all: Annotated[bool, typer.Option("--list", help="List the experiments.")] = False,
     as_json: AsJson = False,
@@ -57,7 +62,7 @@ def reproduce(
 ) -> None:
     """Run experiments of the paper.
 
-    Runs that the folder has records of already are not run again: a killed command continues.
+    Runs with a record in the folder are not repeated: a killed command continues.
     """
     from dkvb.benchmark.paper import EXPERIMENTS, load_experiment
 
@@ -86,7 +91,7 @@ def reproduce(
             name: (out / name if len(names) > 1 else out) if out else Path("runs") / name
             for name in names
         }
-    known: dict[str, Any] = {}  # what experiments before have run
+    known: dict[str, Any] = {}  # records of the previous experiments
     for name, folder in folders.items():
         with clear_errors(), short_warnings():
             if plot_only:
