@@ -11,6 +11,7 @@ from benchmarks.problem import SIZES
 
 OUT = Path("benchmark-output")
 KERNEL_SECTIONS = ["accuracy", "quality", "speed"]
+KERNEL_METHODS = ["kernel", "kernel, keys", "ranpac", "slda"]
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -63,6 +64,7 @@ def main(arguments: list[str] | None = None) -> int:
     kernel.add_argument("--device", default="cpu")
     kernel.add_argument("--only", nargs="+", choices=KERNEL_SECTIONS, default=KERNEL_SECTIONS)
     kernel.add_argument("--seeds", type=int, default=3)
+    kernel.add_argument("--methods", nargs="+", choices=KERNEL_METHODS, default=KERNEL_METHODS)
     kernel.add_argument("--whole", action="store_true", help="all rows on a CPU too")
 
     for mode in (cpu, gpu, growth, memory, imagenet, scaling, small, kernel):
@@ -118,7 +120,15 @@ def main(arguments: list[str] | None = None) -> int:
     if given.mode == "kernel":
         from benchmarks.kernel import run as run_kernel
 
-        return run_kernel(given.data, given.device, given.out, given.only, given.seeds, given.whole)
+        return run_kernel(
+            given.data,
+            given.device,
+            given.out,
+            given.only,
+            given.seeds,
+            given.whole,
+            given.methods,
+        )
     from benchmarks.memory import run as run_memory
 
     return run_memory(given.rows, given.sizes, given.out, given.folder)
