@@ -227,6 +227,12 @@ def test_a_table_with_a_column_twice_is_refused(tmp_path):
         load_dataset(tmp_path / "t.csv", kind="text")
 
 
+def test_a_first_line_without_end_is_refused_in_one_line(tmp_path):
+    (tmp_path / "t.csv").write_text("a" * 200_000 + "\nb\n")
+    with pytest.raises(ValueError, match="field larger than field limit"):
+        load_dataset(tmp_path / "t.csv", kind="text")
+
+
 def test_labels_with_leading_zeros_are_texts(tmp_path):
     (tmp_path / "t.csv").write_text("text,label\na,007\nb,7\n")
     assert load_dataset(tmp_path / "t.csv", kind="text").labels.tolist() == ["007", "7"]

@@ -94,7 +94,8 @@ def _separator(first: str) -> str:
     >>> _separator("text;label"), _separator("text,label"), _separator("text")
     (';', ',', ',')
     """
-    return max(",;\t|", key=lambda one: len(next(csv.reader([first], delimiter=one), [])))
+    start = first[:10_000]  # a field may be too long for the reader, which says so later
+    return max(",;\t|", key=lambda one: len(next(csv.reader([start], delimiter=one), [])))
 
 
 def _decoded(path: Path) -> str:
