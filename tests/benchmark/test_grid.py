@@ -71,7 +71,7 @@ def test_orders_share_codes(data, monkeypatch):
         assert alone.accuracy_matrix == record.accuracy_matrix
 
 
-def test_a_rehearsal_is_brief_whatever_the_sizes(data, monkeypatch):
+def test_a_smoke_test_is_brief_whatever_the_sizes(data, monkeypatch):
     made = []
 
     def noted(make, *rest):
@@ -94,7 +94,15 @@ def test_a_rehearsal_is_brief_whatever_the_sizes(data, monkeypatch):
             Grid((parse_spec(wrong),)).smoke_test(data)
 
 
-def test_old_keys_make_room(data, monkeypatch):
+def test_kernel_takes_key_data_and_gives_the_same_predictions_in_any_order(data):
+    runs = Grid((parse_spec("kernel"),), orders=("class-incremental", "iid"))
+    runs.smoke_test(data)
+    incremental, iid = runs.run(data)
+    assert incremental.metrics["final_accuracy"] == iid.metrics["final_accuracy"]
+    assert incremental.curve[-1].test_loss == iid.curve[-1].test_loss
+
+
+def test_old_keys_are_dropped(data, monkeypatch):
     monkeypatch.setattr(grid, "_FITTED", {})
     monkeypatch.setattr(grid, "_MAX_FITTED", 2)
     list(Grid((BOTTLENECK,), seeds=(1, 2, 3)).run(data))

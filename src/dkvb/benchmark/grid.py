@@ -321,8 +321,9 @@ class Grid:
         params = get_all_params(self._make(spec, self.seeds[0], None))
         if "keys" in params:
             sizes = params.pop("keys") or {}
-            renamed = {"epochs": "key_epochs", "method": "key_method"}
-            params |= {"n_codebooks": None, **{renamed.get(n, n): v for n, v in sizes.items()}}
+            if "rule" in params:  # sizes of keys are parameters of the bottleneck alone
+                renamed = {"epochs": "key_epochs", "method": "key_method"}
+                params |= {"n_codebooks": None, **{renamed.get(n, n): v for n, v in sizes.items()}}
         for name, small in _SMOKE_TEST_SIZES.items():
             value = params.get(name, small)
             if value is None or (isinstance(value, int) and value > small):  # wrong ones stay

@@ -87,7 +87,8 @@ def evaluate(
 ) -> RunRecord:
     """Train a classifier on a stream, evaluate it on the whole test set and return the record.
 
-    The classifier is told all classes in the first call of `partial_fit`. If its `boundary` is
+    The classifier is told all classes in the first call of `partial_fit`. A classifier with `tune`
+    is tuned once, after the last task. If its `boundary` is
     "told", `end_task` is called after each task. Forward transfer is measured against chance.
 
     Parameters
@@ -161,6 +162,8 @@ def evaluate(
                     set_epochs(classifier, epochs)
                 with clock.measure("learn"):
                     _fit(classifier, X_task, y_task, classes)
+                    if number + 1 == len(stream) and hasattr(classifier, "tune"):
+                        classifier.tune()  # settings are a function of the whole stream
                 if skip:
                     continue
                 with clock.measure("predict"):
