@@ -121,6 +121,11 @@ class Rule(BaseEstimator, ABC):
         """A smaller copy that scores alike and cannot learn any more."""
 
     # -------------------------------------------------------------------------- journals and files
+    @property
+    def journals_embeddings(self) -> bool:
+        """Whether a journal holds embeddings although what was learned does not."""
+        return False
+
     @abstractmethod
     def journal_record(self, batch: Batch) -> State:
         """What must be kept of rows to learn them again, and not the embeddings."""

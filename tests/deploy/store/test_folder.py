@@ -13,6 +13,7 @@ from dkvb._support.files import FileError
 from dkvb.deploy.store import Entry, create, folder, open_folder, read_folder
 from dkvb.deploy.store.history import shortened
 from dkvb.estimators.registry import load_classifier, make_classifier
+from dkvb.rules import LeastSquares
 
 from ...support.files.models import BOTTLENECKS, assert_same, bottleneck, rows
 from .shared import assert_same_state, learned
@@ -34,7 +35,8 @@ def test_snapshot_and_journal_are_the_model(path, name):
         assert_same(model.classifier, learned(name, *batches), X)
     found = read_folder(path)
     assert_same(found.classifier, learned(name, *batches), X)
-    assert found.pending == 2
+    # What the state does not hold, no journal holds once the model is closed.
+    assert found.pending == (0 if found.classifier.rule_.journals_embeddings else 2)
     assert [(e.operation, e.count) for e in found.history] == [
         ("fit", 20), ("learn", 5), ("learn", len(X) - 25),
     ]  # fmt: skip
@@ -45,6 +47,35 @@ def test_snapshot_and_journal_are_the_model(path, name):
     assert_same(again.classifier, found.classifier, X)
     assert again.history == found.history
     assert again.pending == 0
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_no_journal_holds_embeddings_once_a_model_is_closed(path, stored):
+    X, y = rows()
+    rule = LeastSquares(store_samples=stored)
+    whole = BottleneckClassifier({"n_codebooks": 4, "n_pairs": 8}, rule=rule).fit(X[:20], y[:20])
+    with create(path, whole) as model:
+        model.learn(X[20:], y[20:])
+        assert (path / "journal").exists()
+    assert (path / "journal").exists() == stored
+    assert_same_state(read_folder(path).classifier, whole.partial_fit(X[20:], y[20:]))
+
+
+def test_a_model_whose_disk_is_full_is_closed_all_the_same(path, monkeypatch):
+    X, y = rows()
+    model = create(path, learned("least_squares", (X, y)))
+    model.learn(X[:3], y[:3])
+    with monkeypatch.context() as full:
+        full.setattr(folder.files, "write", _no_space)
+        model.close()
+    with open_folder(path) as again:
+        assert again.model.pending == 1
+        assert_same_state(again.classifier, learned("least_squares", (X, y), (X[:3], y[:3])))
+    assert read_folder(path).pending == 0
+
+
+def _no_space(*_, **__):
+    raise OSError(28, "No space left on device")
 
 
 def test_a_model_can_be_read_while_it_is_open_and_its_snapshot_is_never_stale(path):

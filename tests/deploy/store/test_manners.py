@@ -247,16 +247,17 @@ def test_forget_says_what_stays_in_keys(place):
     assert "but for keys" in " ".join(good("forget", "-h").split())
 
 
-def test_compacting_at_once_leaves_no_journal(place):
-    """Which for `least_squares` holds embeddings."""
+@pytest.mark.parametrize("name", ["counts", "least_squares"])
+def test_compacting_at_once_leaves_no_journal(place, name):
+    """Nor does any command with `least_squares`, whose journal holds embeddings."""
     X, y = rows()
-    create("squares", learned("least_squares", (X, y))).close()
-    good("learn", "squares", "--data", "one.npz")
-    assert (place / "squares" / "journal").exists()
-    good("learn", "squares", "--data", "one.npz", "--compact", "--quiet")
-    assert not (place / "squares" / "journal").exists()
-    expected = learned("least_squares", (X, y), (X[:1], y[:1]), (X[:1], y[:1]))
-    assert_same_state(read_folder("squares").classifier, expected)
+    create("other", learned(name, (X, y))).close()
+    good("learn", "other", "--data", "one.npz")
+    assert (place / "other" / "journal").exists() == (name == "counts")
+    good("learn", "other", "--data", "one.npz", "--compact", "--quiet")
+    assert not (place / "other" / "journal").exists()
+    expected = learned(name, (X, y), (X[:1], y[:1]), (X[:1], y[:1]))
+    assert_same_state(read_folder("other").classifier, expected)
 
 
 def test_history_is_read_without_torch(place):

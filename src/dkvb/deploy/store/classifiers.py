@@ -15,6 +15,11 @@ def is_journaled(classifier: Any) -> bool:
     return hasattr(classifier, "journal_record")
 
 
+def journals_embeddings(classifier: Any) -> bool:
+    """Return whether its journal holds embeddings that no snapshot does."""
+    return bool(getattr(getattr(classifier, "rule_", None), "journals_embeddings", False))
+
+
 def journal_record(classifier: Any, X: Any, y: Any) -> State:
     """Return what must be kept of X and y to learn them again, checked; nothing is learned."""
     record: State = classifier.journal_record(X, y)

@@ -220,11 +220,17 @@ class ModelFolder:
             self._write(self.classifier, self.model.history)
 
     def close(self) -> None:
-        """Let others change the model."""
+        """Let others change the model.
+
+        A journal that holds embeddings which no snapshot does becomes a snapshot first.
+        """
         with self._mutex:
-            self._open = False
-            if os.getpid() == self._process:  # a fork has no lock to release
-                self._lock.release()
+            try:
+                self._drop_embeddings()
+            finally:
+                self._open = False
+                if os.getpid() == self._process:  # a fork has no lock to release
+                    self._lock.release()
 
     def __enter__(self) -> Self:
         return self
@@ -345,6 +351,14 @@ class ModelFolder:
         if length > max(MOST_BYTES, self._size()) or seconds > MOST_SECONDS:
             # What was learned is on disk all the same, and the next learn tries again.
             with suppress(OSError):
+                self.compact()
+
+    def _drop_embeddings(self) -> None:
+        model = self._model
+        if not self._open or os.getpid() != self._process or model is None or not model.pending:
+            return
+        if classifiers.journals_embeddings(model.classifier):
+            with suppress(OSError):  # what was learned is on disk all the same
                 self.compact()
 
     def _write(self, classifier: Any, history: tuple[Entry, ...]) -> None:

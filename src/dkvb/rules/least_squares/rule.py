@@ -195,6 +195,10 @@ class LeastSquares(Rule):
             vars(frozen)[name] = getattr(state, name).without_products()
         return self._with(state_=frozen)
 
+    @property
+    def journals_embeddings(self) -> bool:
+        return self.state_.samples is None  # sums of products are too large for every record
+
     def journal_record(self, batch: Batch) -> State:
         class_index = torch.zeros(len(batch), dtype=torch.int64, device=self.keys_.device)
         kept = joined(list(self._parts(batch, class_index)))
