@@ -97,7 +97,7 @@ def test_the_journal_holds_no_inputs(path):
     for name in ("counts", "least_squares"):
         with create(path, learned(name, (X, y)), overwrite=True) as model:
             model.learn(X[:7], y[:7])
-        content = (path / "journal").read_bytes()
+            content = (path / "journal").read_bytes()
         assert b"yak" in content
         for row in X[:7]:
             assert row.tobytes()[:8] not in content
