@@ -140,7 +140,7 @@ def test_suspects_are_the_examples_with_wrong_labels():
     model = KernelClassifier().fit(X_clear, y_wrong, ids=np.arange(120))
     suspects = model.suspects()
     assert {one.id for one in suspects[:6]} == set(wrong.tolist())
-    assert [one.margin for one in suspects] == sorted((s.margin for s in suspects), reverse=True)
+    assert [one.probability for one in suspects] == sorted(one.probability for one in suspects)
     first = suspects[0]
     model.relabel(first.x[None], [first.label], [first.predicted])
     assert first.id not in {one.id for one in model.suspects()}

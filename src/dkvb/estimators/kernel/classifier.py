@@ -300,18 +300,19 @@ class KernelClassifier(OpenClassifier, SavedWithKeys):
         return self._solved().quality.confusion().numpy()
 
     def suspects(self, n: int | None = None) -> list[Suspect]:
-        """Learned examples whose label the others contradict, the clearest first; at most n."""
+        """Learned examples whose label the others contradict, at most n, those first to whose label
+        the others give the lowest probability."""
         state = self._solved()
         quality, examples, classes = state.quality, state.examples, state.labels.classes_
-        margins = quality.margins()
-        order = torch.argsort(margins, descending=True, stable=True)
-        order = order[margins[order] > 0][:n]
+        probabilities = quality.label_probabilities()
+        order = torch.argsort(probabilities, stable=True)
+        order = order[quality.predicted[order] != quality.targets[order]][:n]
         return [
             Suspect(
                 id=None if examples.ids is None else examples.ids[place],
                 label=classes[int(quality.targets[row])].item(),
                 predicted=classes[int(quality.predicted[row])].item(),
-                margin=float(margins[row]),
+                probability=float(probabilities[row]),
                 x=examples.embeddings(slice(place, place + 1))[0].numpy(),
             )
             for row, place in zip(order.tolist(), quality.which[order].tolist(), strict=True)

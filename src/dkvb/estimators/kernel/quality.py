@@ -23,7 +23,7 @@ class Suspect:
     id: Any  # that the caller gave, or None
     label: Any
     predicted: Any  # by the other examples
-    margin: float  # of the predicted label's score over that of the label
+    probability: float  # that the other examples give to the label
     x: NDArray[np.float32]  # (m,) the embedding as it is kept
 
 
@@ -68,8 +68,7 @@ class Quality:
         """The likeliest for the labels of examples that were left out."""
         return fit_calibration(self.scores, self.targets)
 
-    def margins(self) -> Tensor:
-        """The best other score minus that of the label (k,): positive where contradicted."""
-        own = self.scores.gather(1, self.targets[:, None])[:, 0]
-        others = self.scores.scatter(1, self.targets[:, None], -torch.inf)
-        return others.amax(dim=1) - own
+    def label_probabilities(self) -> Tensor:
+        """The probability (k,) that the other examples give to the label of each."""
+        probabilities = self.calibration.logits(self.scores).softmax(dim=1)
+        return probabilities.gather(1, self.targets[:, None])[:, 0]
