@@ -64,6 +64,7 @@ class KernelClassifier(OpenClassifier, SavedWithKeys):
 
     Examples
     --------
+    >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> y = np.repeat(["ant", "bee", "cat", "dog"], 20)
     >>> X = np.repeat(np.eye(4), 20, axis=0) + rng.normal(scale=0.1, size=(80, 4))
