@@ -83,3 +83,17 @@ def test_few_or_equal_rows_do_no_harm():
 def test_an_unknown_kind():
     with pytest.raises(ValueError, match="conditioning: expected one of 'centre', 'half-whitened'"):
         fit_conditioning(lambda: iter([torch.ones(2, 2)]), "pca", None)
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_auto_whitens_only_what_is_never_negative(rng, signed):
+    X = rng.normal(size=(60, 5)).astype(np.float32)
+    X = torch.from_numpy(X if signed else np.abs(X))
+    found = fit_conditioning(lambda: iter([X]), "auto", None)
+    kind = "normalised" if signed else "half-whitened"
+    expected = fit_conditioning(lambda: iter([X]), kind, None)
+    assert torch.equal(found(X), expected(X))
+    assert (found.components is None) == signed
+    if signed:
+        unit = X.double() / X.double().norm(dim=1, keepdim=True)
+        assert torch.allclose(found(X), unit - unit.mean(dim=0), atol=1e-6)

@@ -11,7 +11,7 @@ from dkvb._support import process_group
 from dkvb._support.validation import one_of
 from dkvb.bottleneck.heads import Conditioning
 
-KINDS = ("centre", "half-whitened", "whitened")
+KINDS = ("auto", "centre", "normalised", "half-whitened", "whitened")
 FLOOR = 0.1  # of the mean variance, added before whitening so that small axes are not blown up
 # The variance of p axes fitted to n rows is uncertain by p/n: whitening adds this many times more.
 SHRINKAGE = 5.0
@@ -22,10 +22,12 @@ def fit_conditioning(
 ) -> Conditioning:
     """A conditioning from unlabelled rows, as often as needed in batches (r, m) float32.
 
-    `"centre"` changes no distance. `"half-whitened"` and `"whitened"` take the square root of
-    embeddings that are never negative (as after a ReLU), scale each row to unit length, and keep
-    the first `n_components` principal axes, divided by the fourth or the square root of their
-    variance. Whitening does less where there are few rows per axis, whose variances are uncertain.
+    `"centre"` changes no distance. `"normalised"`, `"half-whitened"` and `"whitened"` take the
+    square root of embeddings that are never negative (as after a ReLU), scale each row to unit
+    length and centre them. The latter two keep the first `n_components` principal axes, divided by
+    the fourth or the square root of their variance. Whitening does less where there are few rows
+    per axis, whose variances are uncertain. `"auto"` is `"half-whitened"` for embeddings that are
+    never negative, and `"normalised"` for others.
     Of several processes each gives its own rows; all get the same conditioning.
     """
     one_of("conditioning", kind, KINDS)
@@ -37,6 +39,8 @@ def fit_conditioning(
     bare = bare.to(next(rows()).device)
     centre = _mean(lambda: (bare(x) for x in rows())).float()
     centred = Conditioning(centre, None, bare.power, normalise=True)
+    if kind == "normalised" or (kind == "auto" and not positive):
+        return centred
     covariance = torch.zeros((width, width), dtype=torch.float64, device=centre.device)
     count = 0
     for x in rows():

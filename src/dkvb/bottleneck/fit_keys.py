@@ -50,7 +50,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "key_dim": 96,
         "method": "lloyd",
         "epochs": 5,
-        "conditioning": "half-whitened",
+        "conditioning": "auto",
         "n_components": 768,
     },
     "paper": _PAPER,
