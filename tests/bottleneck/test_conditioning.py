@@ -1,5 +1,6 @@
 """Rows before the projection: centred, optionally normalised and whitened."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -81,7 +82,7 @@ def test_few_or_equal_rows_do_no_harm():
 
 
 def test_an_unknown_kind():
-    with pytest.raises(ValueError, match="conditioning: expected one of 'centre', 'half-whitened'"):
+    with pytest.raises(ValueError, match="conditioning: expected one of 'auto', 'centre', 'norm"):
         fit_conditioning(lambda: iter([torch.ones(2, 2)]), "pca", None)
 
 
