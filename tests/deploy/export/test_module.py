@@ -14,7 +14,7 @@ from .problems import SETTINGS, keys, rows, trained
 X, Y = rows(1000, seed=3)
 
 
-@pytest.mark.parametrize("conditioning", ["centre", "whitened"])
+@pytest.mark.parametrize("conditioning", ["centre", "normalised", "whitened"])
 @pytest.mark.parametrize("name", SETTINGS)
 def test_a_module_answers_as_the_classifier(name: str, conditioning: str) -> None:
     classifier = trained(name, conditioning)

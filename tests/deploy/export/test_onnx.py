@@ -25,7 +25,7 @@ def answers(path: Path, x: Any) -> dict[str, Any]:
     return dict(zip(names, session.run(names, {session.get_inputs()[0].name: x}), strict=True))
 
 
-@pytest.mark.parametrize("conditioning", ["centre", "whitened"])
+@pytest.mark.parametrize("conditioning", ["centre", "normalised", "whitened"])
 @pytest.mark.parametrize("name", SETTINGS)
 def test_every_rule_answers_alike_on_1000_rows(
     name: str, conditioning: str, tmp_path: Path
