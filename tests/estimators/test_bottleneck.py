@@ -134,14 +134,15 @@ def test_left_out_rows_are_scored_as_if_never_learned(pooling, class_weight):
     clf = model(pooling=pooling, class_weight=class_weight).fit(X, y)
     rule = clf.rule_
     how = {"pseudocount": 0.025, "class_weight": class_weight, "pooling": pooling}
-    scores, columns, _ = posterior.leave_one_out(rule.state_, most=10, **how)
+    scores, columns, *_ = posterior.leave_one_out(rule.state_, most=10, **how)
     codes = clf.batch(X).codes.int()
     kept = [i for i in range(300) if any((codes[i] == row).all() for row in rule.state_.kept_codes)]
     assert 3 < len(kept) < 60
     expected = []
     for i in kept:
         without = pickle.loads(pickle.dumps(clf)).forget_samples(X[i : i + 1], y[i : i + 1])
-        expected.append(without.rule_.scores(without.batch(X[i : i + 1]))[0])
+        evidence = without.rule_.evidence(without.batch(X[i : i + 1]))
+        expected.append(evidence.contributions[0].sum(dim=0))  # of counts alone
     # The row left out has a small part in the normalisation of scores.
     tolerance = 0.05 if (class_weight, pooling) == ("balanced", "posterior") else 1e-9
     for score, column in zip(scores, columns, strict=True):
@@ -235,7 +236,9 @@ def test_contributions_add_up_to_scores(rule, pooling):
     told = clf.explain(X[7])
     assert told.label == clf.predict(X[7:8])[0]
     assert told.classes.tolist() == ["ant", "bee", "cat", "dog"]
-    assert np.allclose(told.contributions.sum(axis=0), told.scores)
+    means = 0.0 if told.class_means is None else told.class_means
+    assert (told.class_means is not None) == (rule == "counts" and pooling == "posterior")
+    assert np.allclose(told.contributions.sum(axis=0) + means, told.scores)
     assert np.allclose(told.scores, clf.decision_function(X[7:8])[0])
     assert told.novelty == clf.novelty(X[7:8])[0]
     assert len(told.votes()) == 16

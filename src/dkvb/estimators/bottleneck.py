@@ -233,9 +233,11 @@ class BottleneckClassifier(OpenClassifier, SavedWithKeys):
         batch, targets, _ = self._checked(X, y, None, state)
         index = LabelIndex()
         index.add(targets, "y")
-        record = state.rule.journal_record(batch).with_part("labels", labels_state(index))
+        class_index = torch.from_numpy(index.indices(targets))
+        record = state.rule.journal_record(batch, class_index.to(state.keys.device))
+        record = record.with_part("labels", labels_state(index))
         record.facts["keys"] = state.keys.fingerprint
-        record.tensors["class_index"] = torch.from_numpy(index.indices(targets))
+        record.tensors["class_index"] = class_index
         return record
 
     def replay(self, record: State) -> int:

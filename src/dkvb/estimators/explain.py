@@ -27,7 +27,8 @@ class Vote:
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
-    """How an input came to its label: the contributions of its pairs add up to the scores."""
+    """How an input came to its label: the contributions of its pairs, and what its distance from
+    class means adds (rule "counts"), sum to the scores."""
 
     label: Any
     classes: NDArray[Any]  # (Y,)
@@ -37,6 +38,7 @@ class Explanation:
     examples: NDArray[np.int64] | None  # (C, Y) rows of each class that selected the pair
     selected: NDArray[np.int64]  # (C,)
     novelty: float
+    class_means: NDArray[np.float64] | None = None  # (Y,)
 
     def votes(self, label: Any = None, most: int | None = None) -> list[Vote]:
         """One vote a codebook, the clearest first; only those for `label` if it is given."""
@@ -83,7 +85,7 @@ def explain(state: LearnedState, batch: Batch) -> Explanation:
     scores = rule.scores(batch).double().cpu().numpy()[0, order]  # (Y,)
     pairs = evidence.codes[0].long().cpu()  # (C,)
     selected = rule.usage().cpu().gather(1, pairs[:, None])[:, 0]
-    examples = evidence.examples
+    examples, means = evidence.examples, evidence.class_means
     return Explanation(
         label=classes[scores.argmax()].item(),
         classes=classes,
@@ -93,4 +95,5 @@ def explain(state: LearnedState, batch: Batch) -> Explanation:
         examples=None if examples is None else examples[0].cpu().numpy()[:, order],
         selected=selected.numpy(),
         novelty=float(novelty(state.keys, distance_from_keys(batch))[0]),
+        class_means=None if means is None else means[0].cpu().numpy()[order],
     )

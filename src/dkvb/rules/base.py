@@ -32,11 +32,12 @@ RULES = {"sgd": "SGD", "counts": "Counts", "least_squares": "LeastSquares"}
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """What the pairs that rows select say: contributions add up to scores."""
+    """What the pairs that rows select say; with what class means add, it sums to scores."""
 
     codes: Tensor  # (n, C)
     contributions: Tensor  # (n, C, Y) float64
     examples: Tensor | None  # (n, C, Y) int64, rows of each class that selected the pair
+    class_means: Tensor | None = None  # (n, Y) float64
 
 
 class Rule(BaseEstimator, ABC):
@@ -127,8 +128,9 @@ class Rule(BaseEstimator, ABC):
         return False
 
     @abstractmethod
-    def journal_record(self, batch: Batch) -> State:
-        """What must be kept of rows to learn them again, and not the embeddings."""
+    def journal_record(self, batch: Batch, class_index: Tensor) -> State:
+        """What must be kept of rows to learn them again, and not the embeddings. Classes (n,) are
+        numbered for this record alone."""
 
     @abstractmethod
     def from_journal(self, record: State, n: int) -> Any:

@@ -14,7 +14,11 @@ _GOLDEN = (math.sqrt(5.0) - 1) / 2
 
 
 def fit_temperature(
-    scores: Tensor, columns: Tensor, guess: float, weights: Tensor | None = None
+    scores: Tensor,
+    columns: Tensor,
+    guess: float,
+    weights: Tensor | None = None,
+    prior_width: float = PRIOR_WIDTH,
 ) -> float:
     """The T under which softmax(scores / T) gives rows (n, Y) the likeliest labels (n,).
 
@@ -35,7 +39,7 @@ def fit_temperature(
         terms = own * beta - torch.logsumexp(scores * beta, dim=1)
         terms = terms if weights is None else weights * terms
         likelihood = math.fsum(terms.tolist())  # the same whatever the order of rows
-        return -likelihood + 0.5 * ((log_t - math.log(guess)) / PRIOR_WIDTH) ** 2
+        return -likelihood + 0.5 * ((log_t - math.log(guess)) / prior_width) ** 2
 
     # By golden section: the loss has one valley.
     low, high = math.log(guess) - _SPAN, math.log(guess) + _SPAN

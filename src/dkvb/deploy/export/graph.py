@@ -123,6 +123,8 @@ def _conditioned(top: Nodes, head: Head, embedding: str) -> str:
         positive = top("Greater", norm, top.constant(0.0))
         z = top("Div", z, top("Where", positive, norm, top.constant(1.0)))
     z = top("Sub", z, top.double(top.tensor("centre", head.centre)))
+    if head.linear is not None:
+        top("MatMul", z, top.tensor("class_means", head.linear), name="head/class_means")
     if head.components is not None:
         components = top.double(
             top.tensor("components", head.components.tensor), head.components.unit
@@ -319,6 +321,8 @@ def _answers(top: Nodes, head: Head) -> list[ValueInfoProto]:
     """From sums over codebooks to the outputs."""
     scaled = top("Mul", "head/pooled", top.constant(head.scale.numpy()))
     scores = top("Add", scaled, top.constant(head.base.numpy()))  # (n, Y)
+    if head.linear is not None:
+        scores = top("Add", scores, "head/class_means")
     shape: list[int | str] = ["batch", head.n_outputs]
     if head.temperature is None:
         top("Cast", scores, to=FLOAT, name="numbers")

@@ -83,7 +83,7 @@ class Rejection:
 
 @dataclass(frozen=True, eq=False)
 class Head:
-    """From embeddings to scores: base + scale · Σ over codebooks of what was read.
+    """From embeddings to scores: base + scale · Σ over codebooks of what was read + rows · linear.
 
     The keys of all codebooks lie one after another: copies of an earlier key of the same codebook,
     which can never be selected, and keys that predictions do not search, are left out.
@@ -107,6 +107,7 @@ class Head:
     labels: list[Any] | None  # in the order of columns
     rejection: Rejection | None
     slope: float | None = None  # of scores in log softplus(slope · score), a softmax's argument
+    linear: Tensor | None = None  # (m, Y) float64, for rows before the linear map of conditioning
 
     @property
     def n_codebooks(self) -> int:
@@ -191,7 +192,11 @@ def _of_classifier(classifier: BottleneckClassifier) -> Head:
     fields_of["fingerprint"] = view.keys.fingerprint
     if isinstance(view, CountsView):
         read, scale, base = view.read(pairs, order)
-        return Head(**fields_of, read=read, scale=scale, base=base)
+        linear = None
+        if (means := view.linear(order)) is not None:
+            linear, offset = means
+            base = base + offset
+        return Head(**fields_of, read=read, scale=scale, base=base, linear=linear)
     table = view.values.flatten(0, 1)[pairs].cpu()[:, order]
     if table.dtype == torch.bfloat16:  # which few runtimes know
         table = table.float()

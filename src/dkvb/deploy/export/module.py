@@ -44,6 +44,7 @@ class HeadModule(nn.Module):
     keys: Tensor
     base: Tensor
     scale: Tensor
+    linear: Tensor | None
     table: Tensor
     entry_bounds: Tensor
     entry_columns: Tensor
@@ -62,6 +63,7 @@ class HeadModule(nn.Module):
         self.register_buffer("centre", head.centre)
         self.register_buffer("base", head.base)
         self.register_buffer("scale", head.scale)
+        self.register_buffer("linear", head.linear)
         self._keep("components", head.components)
         self._keep("matrices", head.matrices)
         self._keep("keys", head.keys)
@@ -104,7 +106,8 @@ class HeadModule(nn.Module):
 
     def forward(self, x: Tensor) -> Answer | Tensor:
         """Embeddings (n, m) → scores, probabilities, label indices; or a regressor's numbers."""
-        rows = self._conditioned(x)
+        centred = self._centred(x)
+        rows = self._conditioned(centred)
         pooled = torch.zeros((x.shape[0], len(self.base)), dtype=torch.float64, device=x.device)
         far = torch.zeros(x.shape[0], dtype=torch.float64, device=x.device)
         for book in range(len(self._bounds) - 1):
@@ -117,6 +120,8 @@ class HeadModule(nn.Module):
                 squared = 2 * scores.amin(dim=1) + heads.square().sum(dim=1)
                 far = far + squared.clamp(min=0) / float(self._rejection.spread[book])
         scores = self.base + self.scale * pooled
+        if self.linear is not None:
+            scores = scores + centred @ self.linear
         if self.temperature is None:
             return scores.float()
         label = scores.argmax(dim=1)
@@ -130,8 +135,8 @@ class HeadModule(nn.Module):
             logits = torch.nn.functional.softplus(steep).log() + self.base
         return scores.float(), (logits / self.temperature).softmax(dim=1).float(), label
 
-    def _conditioned(self, x: Tensor) -> Tensor:
-        """Embeddings (n, m) → conditioned rows (n, p), as `Conditioning` does."""
+    def _centred(self, x: Tensor) -> Tensor:
+        """Embeddings (n, m) → rows (n, m) before the linear map, as `Conditioning` has them."""
         z = x.double()
         if self.power != 1.0:
             size = z.abs()
@@ -139,7 +144,10 @@ class HeadModule(nn.Module):
         if self.normalise:
             norm = z.norm(dim=1, keepdim=True)
             z = z / torch.where(norm > 0, norm, 1.0)
-        z = z - self.centre
+        return z - self.centre
+
+    def _conditioned(self, z: Tensor) -> Tensor:
+        """Rows (n, m) before the linear map → conditioned rows (n, p)."""
         if self.components is not None:
             z = z @ self._stored("components", self.components)
         if self._read == SoftValues.__name__:  # soft reads are of rows in float16

@@ -11,6 +11,7 @@ from torch.nn.functional import pad
 from dkvb.bottleneck import Keys
 from dkvb.kernels.counts import CLASS_STRIDE, Bounded
 from dkvb.rules.counts import posterior
+from dkvb.rules.counts.class_means import ClassMeans
 from dkvb.rules.counts.state import CountState
 
 
@@ -26,6 +27,16 @@ class CountsView:
     pooling: str
     pseudocount: float
     class_weight: str | None
+    class_means: ClassMeans | None
+
+    def linear(self, order: Tensor) -> tuple[Tensor, Tensor] | None:
+        """Matrix (m, Y) and offsets (Y,) of what class means add to scores, classes in the order
+        given (Y,); of rows that are conditioned but for the linear map."""
+        if self.class_means is None:
+            return None
+        scale = posterior.scale_of(self.state.n_codebooks)
+        matrix, offset = self.class_means.linear(self.class_weight is not None)
+        return scale * matrix.cpu()[:, order], scale * offset.cpu()[order]
 
     def read(self, pairs: Tensor, order: Tensor) -> tuple[Counts, Tensor, Tensor]:
         """The counts of some pairs (T,), classes in the order given (Y,), with scale and base."""

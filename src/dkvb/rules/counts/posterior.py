@@ -39,6 +39,12 @@ SPREAD_POWER = 1.2  # wide scores are divided by a little more than their width
 DENSE_ELEMENTS = 1 << 25  # pairs or scores of a chunk of rows
 
 
+def scale_of(n_codebooks: int) -> float:
+    """How far sums over codebooks can be trusted: as sums of so many independent ones. Codebooks
+    agree with each other more than independent ones would."""
+    return float(n_codebooks**0.65)
+
+
 class Balance(NamedTuple):
     """What is taken from log p(code | y) in each codebook, and what divides the rest: (Y,)."""
 
@@ -79,6 +85,7 @@ class LeftOut(NamedTuple):
     scores: Tensor  # (s, Y) float64
     columns: Tensor  # (s,) their labels
     weights: Tensor  # (s,) float64, how many kept rows each stands for
+    codes: Tensor  # (s, C)
 
 
 def leave_one_out(
@@ -100,7 +107,7 @@ def leave_one_out(
     if pooling == "votes":
         scores = counts.votes(state, codes)
         scores[row, columns] -= 1.0
-        return LeftOut(scores, columns, times)
+        return LeftOut(scores, columns, times, codes)
     scores = _summed_logs(state, codes, pseudocount)
     weights, constant = _weights(replace(state, per_class=state.per_class - 1), pseudocount)
     likelihood = constant[columns, None].repeat(1, state.n_codebooks)  # (s, C) of the own class
@@ -116,7 +123,7 @@ def leave_one_out(
     if class_weight is None:
         rows = state.per_class.double()[columns]
         scores[row, columns] += torch.log((rows - 1) / rows)
-    return LeftOut(scores, columns, times)
+    return LeftOut(scores, columns, times, codes)
 
 
 def class_balance(state: CountState, pseudocount: float, class_weight: str | None) -> Balance:
@@ -271,7 +278,9 @@ def _kept_rows(state: CountState, most: int) -> tuple[Tensor, Tensor, Tensor]:
         taken = torch.zeros_like(kept).index_add(0, column[chosen], weight[chosen])
         weight = weight * (kept / taken)[column]
         example, column, weight = example[chosen], column[chosen], weight[chosen]
-    return codes[example], column, weight
+    # Rounding may depend on a row's place: ordered by content.
+    order = torch.argsort(code_hash(codes[example]), stable=True)
+    return codes[example][order], column[order], weight[order]
 
 
 def _evenly(distinct: Tensor, times: Tensor, most: int) -> Tensor:

@@ -13,10 +13,14 @@ from dkvb.bottleneck import Batch, Keys
 from dkvb.bottleneck.values import flat_codes
 from dkvb.rules import candidates
 from dkvb.rules.base import CLASS_WEIGHTS, Evidence, Rule
-from dkvb.rules.calibration import fit_temperature
+from dkvb.rules.calibration import PRIOR_WIDTH, fit_temperature
 from dkvb.rules.counts import posterior, serialisation
 from dkvb.rules.counts import state as counts
+from dkvb.rules.counts.class_means import TEMPERATURE_WIDTH, ClassMeans
+from dkvb.rules.counts.class_sums import no_sums, space_of, sums_of
 from dkvb.rules.counts.export import CountsView
+from dkvb.rules.counts.reconstruction import conditioned_rows
+from dkvb.rules.counts.serialisation import JournaledRows
 from dkvb.rules.counts.state import CountState
 
 CALIBRATION_ROWS = 1000
@@ -27,7 +31,8 @@ class Counts(Rule):
     """Integer counts of pairs and classes, in one pass over the data.
 
     What was learned does not depend on the order of the data, can be merged, and can be unlearned
-    exactly, by class or by rows.
+    exactly, by class or by rows. Scores of counts and of class means of the embeddings are added
+    (`rules.counts.class_means`): a few rows say more by their mean than by counts.
 
     Parameters
     ----------
@@ -66,17 +71,29 @@ class Counts(Rule):
 
     def start(self, keys: Keys, *, seed: int = 0, open_ended: bool = True) -> Self:
         C, K, _ = keys.keys.shape
-        state = counts.start(C, K, keys.keys.device, keys.regions)
+        sums = no_sums(0, keys.width, space_of(keys).n_axes, keys.keys.device)
+        state = counts.start(C, K, keys.keys.device, keys.regions, sums)
         return self._with(keys_=keys, seed_=seed, state_=state)
 
-    def learn(self, batch: Any, class_index: Tensor, n_classes: int) -> Self:
+    def learn(self, batch: Batch | JournaledRows, class_index: Tensor, n_classes: int) -> Self:
         codes, alone = batch.codes, process_group.world_size() == 1
         state = counts.grow(self.state_, n_classes)
         update = counts.update if alone else counts.update_together
-        return self._with(state_=update(state, codes, class_index))
+        state = update(state, codes, class_index)
+        if isinstance(batch, JournaledRows):
+            sums = batch.class_sums(class_index, n_classes)
+        elif state.class_sums is None:
+            sums = None
+        else:
+            sums = sums_of(batch, class_index, n_classes)
+            sums = sums if alone else sums.all_reduced()
+        return self._with(state_=counts.update_sums(state, sums))
 
     def unlearn(self, batch: Batch, class_index: Tensor) -> tuple[Self, int]:
         state = counts.update(self.state_, batch.codes, class_index, sign=-1)
+        if state.class_sums is not None:
+            sums = sums_of(batch, class_index, len(state.per_class))
+            state = counts.update_sums(state, sums, sign=-1)
         pairs = torch.unique(flat_codes(batch.codes, self.keys_.n_pairs))
         return self._with(state_=state), len(pairs)
 
@@ -99,7 +116,25 @@ class Counts(Rule):
         scores = posterior.log_posterior(
             state, codes, pseudocount=self.pseudocount, class_weight=self.class_weight
         )
+        means = self._class_means()
+        if means is not None:
+            scores = scores + self._mean_scores(means, batch)
         return scores.masked_fill(state.per_class == 0, -torch.inf)
+
+    def _class_means(self) -> ClassMeans | None:
+        """What scores back off to; found once for a state."""
+        state = self.state_
+        if state.class_sums is None or self.pooling == "votes":
+            return None
+        known: ClassMeans | None = vars(state).get("_class_means")
+        if known is None:
+            known = ClassMeans(space_of(self.keys_), state.class_sums, state.per_class)
+            vars(state)["_class_means"] = known
+        return known
+
+    def _mean_scores(self, means: ClassMeans, batch: Batch) -> Tensor:
+        scores = means.scores(batch, self.class_weight is not None)
+        return posterior.scale_of(self.state_.n_codebooks) * scores
 
     def codes(self, batch: Batch) -> Tensor:
         """The pairs (n, C) that predictions for rows read."""
@@ -119,19 +154,26 @@ class Counts(Rule):
         state, how = self.state_, (self.pseudocount, self.class_weight, self.pooling)
         known: dict[Any, float] = vars(state).setdefault("_temperatures", {})
         if how not in known:
-            scores, class_index, weights = posterior.leave_one_out(
-                state,
-                most=CALIBRATION_ROWS,
-                pseudocount=self.pseudocount,
-                class_weight=self.class_weight,
-                pooling=self.pooling,
-            )
-            if self.pooling == "posterior":
-                scores = scores.masked_fill(state.per_class == 0, -torch.inf)
-            # Codebooks agree with each other more than independent ones would.
-            guess = state.n_codebooks**0.65 if self.pooling == "posterior" else 1.0
-            known[how] = fit_temperature(scores, class_index, guess, weights)
+            known[how] = self._fitted_temperature()
         return known[how]
+
+    def _fitted_temperature(self) -> float:
+        state, means = self.state_, self._class_means()
+        how: dict[str, Any] = {"pseudocount": self.pseudocount, "class_weight": self.class_weight}
+        left_out = posterior.leave_one_out(
+            state, most=CALIBRATION_ROWS, **how, pooling=self.pooling
+        )
+        scores, guess, width = left_out.scores, 1.0, PRIOR_WIDTH
+        if self.pooling == "posterior":
+            scale = posterior.scale_of(state.n_codebooks)
+            guess = scale
+            if means is not None:
+                rows = conditioned_rows(self.keys_, left_out.codes)
+                balanced = self.class_weight is not None
+                scores = scores + scale * means.left_out(rows, left_out.columns, balanced)
+                guess, width = scale * means.temperature, TEMPERATURE_WIDTH
+            scores = scores.masked_fill(state.per_class == 0, -torch.inf)
+        return fit_temperature(scores, left_out.columns, guess, left_out.weights, width)
 
     def evidence(self, batch: Batch) -> Evidence:
         codes = self.codes(batch)
@@ -141,7 +183,9 @@ class Counts(Rule):
         votes = posterior.contributions(
             self.state_, codes, pseudocount=self.pseudocount, class_weight=self.class_weight
         )
-        return Evidence(codes, votes, examples)
+        means = self._class_means()
+        backoff = None if means is None else self._mean_scores(means, batch)
+        return Evidence(codes, votes, examples, backoff)
 
     def freeze(self) -> Self:
         """Without the rows kept for calibration, whose temperature is fitted now, and without pairs
@@ -152,11 +196,15 @@ class Counts(Rule):
         vars(state)["_temperatures"] = dict(vars(self.state_)["_temperatures"])
         return self._with(keys_=keys, state_=state)
 
-    def journal_record(self, batch: Batch) -> State:
-        return candidates.codes_record(batch)
+    def journal_record(self, batch: Batch, class_index: Tensor) -> State:
+        record = candidates.codes_record(batch)
+        if self.state_.class_sums is not None:
+            sums = sums_of(batch, class_index, int(class_index.max()) + 1)
+            record.tensors.update(class_sums=sums.sums, class_squares=sums.squares)
+        return record
 
-    def from_journal(self, record: State, n: int) -> Batch:
-        return candidates.codes_from_journal(record, self.keys_, n)
+    def from_journal(self, record: State, n: int) -> JournaledRows:
+        return serialisation.from_journal(record, self.keys_, n)
 
     @classmethod
     def params_from_flat(cls, params: dict[str, Any]) -> dict[str, Any]:
@@ -172,4 +220,4 @@ class Counts(Rule):
         """What an exported graph needs to give the same scores."""
         keys, number = candidates.keys_to_read(self.keys_, self.state_, self.candidate_keys)
         how = (self.pooling, self.pseudocount, self.class_weight)
-        return CountsView(self.keys_, keys, number, self.state_, *how)
+        return CountsView(self.keys_, keys, number, self.state_, *how, self._class_means())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -12,6 +12,8 @@ from dkvb._support.files import State
 from dkvb.bottleneck import Keys
 from dkvb.bottleneck.key_clusters import Regions
 from dkvb.kernels.counts import CLASS_STRIDE
+from dkvb.rules import candidates
+from dkvb.rules.counts.class_sums import ClassSums, space_of
 from dkvb.rules.counts.sparse import Tally
 from dkvb.rules.counts.state import CountState
 
@@ -30,6 +32,8 @@ def to_state(state: CountState) -> State:
     known = vars(state).get("_temperatures", {})
     temperatures = [[*how, temperature] for how, temperature in known.items()]
     facts = {"smoothed_pairs": state.smoothed_pairs, "temperatures": temperatures}
+    if state.class_sums is not None:
+        tensors |= {"class_sums": state.class_sums.sums, "class_squares": state.class_sums.squares}
     saved = State({**tensors, **vars(state.whole)}, facts)
     if state.regions is not None and state.regional is not None:
         regions = {"of_key": state.regions.of_key, "sizes": state.regions.sizes}
@@ -51,9 +55,57 @@ def from_state(state: State, keys: Keys, n_classes: int) -> CountState:
     regional = state.part("regional")
     if regional.tensors:
         found = _with_regions(found, regional)
-    found = found.to(keys.device)
+    found = replace(found, class_sums=_class_sums(state, keys, Y, per_class)).to(keys.device)
     vars(found)["_temperatures"] = _temperatures(state)
     return found
+
+
+def _class_sums(
+    state: State, keys: Keys, n_classes: int, per_class: Tensor | None = None
+) -> ClassSums | None:
+    """Sums of embeddings; None where the file holds none, as those of formats 1 and 2."""
+    if "class_sums" not in state.tensors:
+        return None
+    sums = state.tensor("class_sums", torch.int64, (n_classes, keys.width))
+    squares = state.whole_numbers("class_squares", (n_classes, space_of(keys).n_axes + 1))
+    if per_class is not None:
+        empty = per_class == 0
+        if bool(sums[empty].any()) or bool(squares[empty].any()):
+            raise state.damaged("class_sums: expected none of classes without rows")
+    return ClassSums(sums, squares)
+
+
+@dataclass(frozen=True, eq=False)
+class JournaledRows:
+    """What a journal holds of rows: their codes, and the sums of their classes."""
+
+    codes: Tensor  # (n, C)
+    sums: ClassSums | None  # of the classes of the record
+    class_index: Tensor  # (n,) among these
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def class_sums(self, class_index: Tensor, n_classes: int) -> ClassSums | None:
+        """The sums by the classes (n,) of a model, of which it has n_classes."""
+        if self.sums is None:
+            return None
+        target = torch.full_like(self.sums.sums[:, 0], -1)
+        target[self.class_index] = class_index
+        return self.sums.map_classes(target, n_classes)
+
+
+def from_journal(record: State, keys: Keys, n: int) -> JournaledRows:
+    """Rows of which a journal holds the codes and, if version 0.2 wrote it, sums by class."""
+    codes = candidates.codes_from_journal(record, keys, n).codes
+    class_index = torch.zeros(n, dtype=torch.int64)
+    sums = None
+    if "class_sums" in record.tensors:
+        n_classes = len(record.tensors["class_sums"])
+        class_index = record.whole_numbers("class_index", (n,), high=max(1, n_classes))
+        sums = _class_sums(record, keys, n_classes)
+    device = keys.device
+    return JournaledRows(codes, sums and sums.to(device), class_index.to(device))
 
 
 def params_from_flat(params: dict[str, Any]) -> dict[str, Any]:

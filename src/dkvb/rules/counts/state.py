@@ -27,6 +27,7 @@ from dkvb.bottleneck.values import flat_codes
 from dkvb.kernels.counts import CLASS_STRIDE, Bounded, backend
 from dkvb.rules.base import NOT_LEARNED
 from dkvb.rules.counts import sparse
+from dkvb.rules.counts.class_sums import ClassSums
 from dkvb.rules.counts.sparse import (
     Tally,
     in_order,
@@ -55,6 +56,7 @@ class CountState:
     regions: Regions | None = None
     regional: CountState | None = None  # the same rows, counted by region: R·C codebooks of G
     keeps: bool = True  # some rows as they are
+    class_sums: ClassSums | None = None  # of embeddings; None where the first rows had none
 
     @property
     def device(self) -> torch.device:
@@ -97,6 +99,7 @@ class CountState:
             self.regions and self.regions.to(device),
             self.regional and self.regional.to(device),
             self.keeps,
+            self.class_sums and self.class_sums.to(device),
         )
 
 
@@ -105,8 +108,10 @@ def start(
     n_pairs: int,
     device: torch.device | str = "cpu",
     regions: Regions | None = None,
+    class_sums: ClassSums | None = None,
 ) -> CountState:
-    """Nothing counted, no classes yet; with `regions`, rows will be counted by those as well."""
+    """Nothing counted, no classes yet; with `regions`, rows will be counted by those as well, and
+    with `class_sums` of no classes, embeddings will be summed."""
     none = torch.zeros(0, dtype=torch.int64, device=device)
     regional = None
     if regions is not None:
@@ -122,6 +127,7 @@ def start(
         n_pairs,
         regions,
         regional,
+        class_sums=class_sums,
     )
 
 
@@ -143,7 +149,8 @@ def grow(state: CountState, n_columns: int) -> CountState:
     """The same state with room for more classes."""
     per_class = torch.nn.functional.pad(state.per_class, (0, n_columns - len(state.per_class)))
     regional = state.regional and grow(state.regional, n_columns)
-    return replace(state, per_class=per_class, regional=regional)
+    sums = state.class_sums and state.class_sums.grow(n_columns)
+    return replace(state, per_class=per_class, regional=regional, class_sums=sums)
 
 
 def more_pairs(state: CountState, n_pairs: int, regions: Regions | None = None) -> CountState:
@@ -207,6 +214,19 @@ def region_codes(regions: Regions, codes: Tensor) -> Tensor:
     return torch.cat([cut.gather(1, where) for cut in regions.of_key]).T.int()
 
 
+def update_sums(state: CountState, sums: ClassSums | None, sign: int = 1) -> CountState:
+    """The same state with the sums of rows that were counted added, or subtracted where these are
+    counted no longer. Where some rows have no sums, those of others say nothing, and are dropped.
+    """
+    if state.class_sums is None or sums is None:
+        return replace(state, class_sums=None)
+    total = state.class_sums.plus(sums, sign)
+    gone = state.per_class == 0
+    if bool(total.sums[gone].any()) or bool(total.squares[gone].any()):
+        raise ValueError(NOT_LEARNED)
+    return replace(state, class_sums=total)
+
+
 def update_together(state: CountState, codes: Tensor, columns: Tensor) -> CountState:
     """`update` with the rows of all processes, each of which gives its own: none, if it has none.
 
@@ -251,6 +271,9 @@ def merge(first: CountState, second: CountState) -> CountState:
         kept_codes=torch.cat([first.kept_codes, second.kept_codes]),
         kept_columns=torch.cat([first.kept_columns, second.kept_columns]),
         regional=first.regional and second.regional and merge(first.regional, second.regional),
+        class_sums=first.class_sums
+        and second.class_sums
+        and first.class_sums.plus(second.class_sums),
     )
 
 
@@ -276,6 +299,7 @@ def map_classes(state: CountState, target: Tensor) -> CountState:
         kept_codes=state.kept_codes[left],
         kept_columns=target[state.kept_columns[left]],
         regional=state.regional and map_classes(state.regional, target),
+        class_sums=state.class_sums and state.class_sums.map_classes(target, len(per_class)),
     )
 
 
@@ -318,11 +342,17 @@ def canonical(state: CountState) -> dict[str, Tensor]:
     """The state as tensors that are equal bit for bit if what was counted is."""
     kept = torch.cat([state.kept_codes, state.kept_columns.int()[:, None]], dim=1)  # (S, C + 1)
     distinct, times = torch.unique(kept, dim=0, return_counts=True)  # sorted
+    sums = (
+        {}
+        if state.class_sums is None
+        else {f"class_{k}": t for k, t in vars(state.class_sums).items()}
+    )
     return {
         "places": state.whole.places,
         "counts": state.whole.counts,
         "per_class": state.per_class,
         "kept": distinct.repeat_interleave(times, dim=0) if len(kept) else kept,
+        **sums,
     }
 
 

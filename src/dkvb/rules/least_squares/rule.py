@@ -199,7 +199,7 @@ class LeastSquares(Rule):
     def journals_embeddings(self) -> bool:
         return self.state_.samples is None  # sums of products are too large for every record
 
-    def journal_record(self, batch: Batch) -> State:
+    def journal_record(self, batch: Batch, class_index: Tensor) -> State:
         class_index = torch.zeros(len(batch), dtype=torch.int64, device=self.keys_.device)
         kept = joined(list(self._parts(batch, class_index)))
         return State.of(rows=kept.rows, hashes=kept.hashes)

@@ -149,7 +149,7 @@ class SGD(Rule):
         values, usage = self.state_.values[books, number], self.state_.usage[books, number]
         return self._with(keys_=keys, state_=SgdState(values, usage, self.state_.epoch))
 
-    def journal_record(self, batch: Batch) -> State:
+    def journal_record(self, batch: Batch, class_index: Tensor) -> State:
         return candidates.codes_record(batch)
 
     def from_journal(self, record: State, n: int) -> Batch:
