@@ -137,7 +137,7 @@ def test_ties_go_to_the_lowest_index_at_any_scale(grid, rows, exponent, backend)
         conditioning=Conditioning(torch.zeros(2)),
         projection=Projection("identity", 1, 2, 2),
         keys=scale * torch.tensor([grid]).float(),
-        spread=torch.ones(1),
+        quantization_error=torch.ones(1),
     )
     squared = np.square(np.array(rows)[:, None] - np.array(grid)).sum(axis=2)
     found = own.codes(scale * torch.tensor(rows).float(), backend=backend)

@@ -39,9 +39,13 @@ def keys_of(
     C, _, d = keys.shape
     projection = projection or Projection("identity", C, d, d)
     conditioning = conditioning or Conditioning(torch.zeros(projection.width))
-    spread = torch.ones(C)
+    quantization_error = torch.ones(C)
     return replace(
-        _some(), conditioning=conditioning, projection=projection, keys=keys, spread=spread
+        _some(),
+        conditioning=conditioning,
+        projection=projection,
+        keys=keys,
+        quantization_error=quantization_error,
     )
 
 

@@ -34,7 +34,9 @@ def by_hand(keys, x, temperature):
     squared = (heads[:, :, None] - keys.keys.double()).square().sum(dim=3)  # (n, C, K)
     squared = squared.masked_fill(~keys.first_of_equals, torch.inf)
     nearest = squared.amin(dim=2, keepdim=True)
-    return (-(squared - nearest) / (temperature * keys.spread.double()[:, None])).softmax(dim=2)
+    return (
+        -(squared - nearest) / (temperature * keys.quantization_error.double()[:, None])
+    ).softmax(dim=2)
 
 
 @pytest.mark.parametrize("conditioning", ["centre", "half-whitened"])

@@ -9,7 +9,7 @@ import torch
 from dkvb import fit_keys
 from dkvb.bottleneck.fit_keys import PRESETS, FewRowsWarning
 from dkvb.bottleneck.keys import first_of_equals
-from dkvb.kernels import kmeans as accumulate
+from dkvb.kernels import kmeans
 
 METHODS = ["ema", "ema-reference", "lloyd", "sample"]
 SMALL = {
@@ -215,7 +215,7 @@ def test_moving_averages_by_hand(backend):
     keys = torch.tensor([-1.0, 1.0]).view(1, 2, 1)
     counts, sums = torch.ones(1, 2), keys.clone()
     order = torch.arange(3)
-    accumulate.ema(heads, keys, counts, sums, order, 3, 0.5, 0.0, 0, backend=backend)
+    kmeans.ema(heads, keys, counts, sums, order, 3, 0.5, 0.0, 0, backend=backend)
     assert counts.tolist() == [[0.5 + 0.5 * 2, 0.5 + 0.5 * 1]]
     assert sums.flatten().tolist() == [-0.5 + 0.5 * -4, 0.5 + 0.5 * 2]
     total = 2.5

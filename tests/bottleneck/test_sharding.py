@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from dkvb import fit_keys
-from dkvb.bottleneck.sharding import own_codebooks, some_codebooks
+from dkvb.bottleneck.sharding import local_codebooks, some_codebooks
 
 KINDS = {
     "gaussian": {"n_codebooks": 6, "key_dim": 3},
@@ -30,7 +30,7 @@ def test_codes_are_the_same(keys, books, rng):
     assert torch.equal(part.codes(X, top=3), keys.codes(X, top=3)[:, books])
     torch.testing.assert_close(part.heads(X), keys.heads(X)[:, books], rtol=1e-12, atol=1e-12)
     assert part.n_codebooks == len(range(6)[books])
-    assert part.spread.shape == (part.n_codebooks,)
+    assert part.quantization_error.shape == (part.n_codebooks,)
 
 
 def test_no_codebooks_are_refused(keys):
@@ -39,4 +39,4 @@ def test_no_codebooks_are_refused(keys):
 
 
 def test_outside_of_a_job_all_are_ones_own(keys):
-    assert own_codebooks(keys) is keys
+    assert local_codebooks(keys) is keys

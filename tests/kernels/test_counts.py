@@ -64,7 +64,7 @@ def test_logarithms_of_what_pairs_and_their_regions_hold(
 ):
     monkeypatch.setattr("dkvb.kernels.counts.oracle.CHUNK_ELEMENTS", chunk)
     G = 3
-    own, regional = rng.integers(0, 3, size=(C * K, Y)), rng.integers(0, 4, size=(R * C * G, Y))
+    own, by_cluster = rng.integers(0, 3, size=(C * K, Y)), rng.integers(0, 4, size=(R * C * G, Y))
     pairs = rng.integers(K, size=(n, C)) + np.arange(C) * K
     cells = rng.integers(G, size=(n, R * C)) + np.arange(R * C) * G
     shares, weights = rng.random(R * C * G), rng.random((1 + R, Y))
@@ -72,8 +72,8 @@ def test_logarithms_of_what_pairs_and_their_regions_hold(
     inside = constant + weights[0] * own[pairs]
     for r in range(R):
         cell = cells[:, r * C : (r + 1) * C]
-        inside = inside + weights[1 + r] * shares[cell][:, :, None] * regional[cell]
-    lists = bounded(own), bounded(regional)
+        inside = inside + weights[1 + r] * shares[cell][:, :, None] * by_cluster[cell]
+    lists = bounded(own), bounded(by_cluster)
     arrays = (torch.from_numpy(a) for a in (pairs, cells, shares, weights, constant))
     found = tally.backend("cpu", backend).pool_logs(*lists, *arrays)
     np.testing.assert_allclose(found, np.log(inside).sum(axis=1), rtol=1e-12)

@@ -1,4 +1,4 @@
-"""Scores from counts: by hand, from one list or several, with and without regions."""
+"""Scores from counts: by hand, from one list or several, with and without clusters."""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dkvb.bottleneck.key_clusters import find_regions
+from dkvb.bottleneck.key_clusters import find_key_clusters
 from dkvb.rules.counts import posterior
 from dkvb.rules.counts import state as counts
 
@@ -29,26 +29,26 @@ def keys(seed=3):
     return torch.from_numpy(rng.normal(size=(C, K, 2)).astype(np.float32))
 
 
-def learned(codes, y, regions, parts=1):
-    state = counts.grow(counts.start(C, K, regions=regions), Y)
+def learned(codes, y, clusters, parts=1):
+    state = counts.grow(counts.start(C, K, clusters=clusters), Y)
     for rows in torch.arange(len(y)).chunk(parts):
         state = counts.update(state, codes[rows], y[rows])
     return state
 
 
-def by_hand(codes, y, regions, pseudocount):
+def by_hand(codes, y, clusters, pseudocount):
     """log K p(k | y) of every key: (C, K, Y), as the module's first lines have it."""
     table = np.zeros((C, K, Y))
     for row, label in zip(codes.numpy(), y.numpy(), strict=True):
         table[np.arange(C), row, label] += 1
     N = np.bincount(y, minlength=Y)
-    if regions is None:
+    if clusters is None:
         p = np.full((C, K, Y), 1 / K)
     else:
-        cuts = regions.of_key.numpy()  # (4, C, K)
+        partitions = clusters.of_key.numpy()  # (4, C, K)
         density = np.zeros((4, C, K, Y))
         for r, c, k in np.ndindex(4, C, K):
-            same = cuts[r, c] == cuts[r, c, k]
+            same = partitions[r, c] == partitions[r, c, k]
             density[r, c, k] = table[c, same].sum(axis=0) / same.sum()
         a1, a2 = 0.5 * round(K**0.5), 0.5 * round(K ** (1 / 3))
         p2 = (density[2:].mean(axis=0) + a2 / K) / (N + a2)
@@ -58,22 +58,22 @@ def by_hand(codes, y, regions, pseudocount):
     return np.log(K * p)
 
 
-@pytest.fixture(params=[False, True], ids=["plain", "regions"])
-def regions(request):
-    return find_regions(keys()) if request.param else None
+@pytest.fixture(params=[False, True], ids=["plain", "clusters"])
+def clusters(request):
+    return find_key_clusters(keys()) if request.param else None
 
 
 @pytest.mark.parametrize("few_rows", [0, 64])  # read from one list, or from several
 @pytest.mark.parametrize("class_weight", CLASS_WEIGHTS)
 @pytest.mark.parametrize("pseudocount", [0.05, 1.0])
-def test_scores_by_hand(class_weight, pseudocount, few_rows, regions, monkeypatch):
+def test_scores_by_hand(class_weight, pseudocount, few_rows, clusters, monkeypatch):
     monkeypatch.setattr(counts, "FEW_ROWS", few_rows)
     monkeypatch.setattr("dkvb.rules.counts.sparse.GROWTH", 1)  # keeps lists apart
     codes, y = problem()
-    state = learned(codes, y, regions, parts=3)
+    state = learned(codes, y, clusters, parts=3)
     assert len(state.tallies) > 1
     new, _ = problem(11, seed=1)
-    logs = by_hand(codes, y, regions, pseudocount)
+    logs = by_hand(codes, y, clusters, pseudocount)
     rows = np.bincount(y, minlength=Y)
     expected = sum(logs[c, new[:, c]] for c in range(C))
     if class_weight is None:
@@ -95,18 +95,18 @@ def test_scores_by_hand(class_weight, pseudocount, few_rows, regions, monkeypatc
     np.testing.assert_allclose(parts.sum(dim=1), expected, rtol=1e-9, atol=1e-9)
 
 
-def test_even_classes_need_no_balancing(regions):
+def test_even_classes_need_no_balancing(clusters):
     codes, y = problem(uneven=False)
-    state = learned(codes, y, regions)
+    state = learned(codes, y, clusters)
     shift, scale = posterior.class_balance(state, 0.1, "balanced")
     assert not shift.any()
     assert bool((scale == 1).all())
 
 
 @pytest.mark.parametrize("class_weight", CLASS_WEIGHTS)
-def test_a_left_out_row_was_never_seen(class_weight, regions):
+def test_a_left_out_row_was_never_seen(class_weight, clusters):
     codes, y = problem(400)
-    state = learned(codes, y, regions)
+    state = learned(codes, y, clusters)
     how = {"pseudocount": 0.1, "class_weight": class_weight}
     scores, columns, *_ = posterior.leave_one_out(state, most=100, **how)
     kept, same, _ = posterior._kept_rows(state, 100)
@@ -130,21 +130,21 @@ def test_a_left_out_row_was_never_seen(class_weight, regions):
 @given(st.integers(0, 1 << 30), st.integers(1, 5), st.integers(1, 5))
 def test_any_order_and_batching_give_the_same_regional_counts(seed, parts, other_parts):
     codes, y = problem(seed=seed)
-    found = find_regions(keys())
+    found = find_key_clusters(keys())
     state = learned(codes, y, found, parts)
     order = torch.from_numpy(np.random.default_rng(seed).permutation(len(y)))
     again = learned(codes[order], y[order], found, other_parts)
     half = counts.merge(learned(codes[:20], y[:20], found), learned(codes[20:], y[20:], found))
-    late = counts.with_regions(learned(codes, y, None), found)
+    late = counts.with_clusters(learned(codes, y, None), found)
     more = counts.update(counts.update(state, codes[:7], y[:7]), codes[:7], y[:7], sign=-1)
     for one in (again, half, late, more):
-        for name, tensor in counts.canonical(state.regional).items():
-            assert torch.equal(tensor, counts.canonical(one.regional)[name]), name
+        for name, tensor in counts.canonical(state.by_cluster).items():
+            assert torch.equal(tensor, counts.canonical(one.by_cluster)[name]), name
 
 
 def test_pruned_counts_keep_their_regions():
     codes, y = problem()
-    found = find_regions(keys())
+    found = find_key_clusters(keys())
     state = learned(codes, y, found)
     place = torch.argsort(state.usage == 0, dim=1, stable=True)[
         :, : int((state.usage > 0).sum(1).max())
@@ -161,13 +161,13 @@ def test_regions_hold_keys_that_lie_together():
     rng = np.random.default_rng(0)
     corners = rng.normal(size=(5, 3)) * 100
     points = np.concatenate([corners + rng.normal(size=(5, 3)) for _ in range(5)])  # 25 keys
-    found = find_regions(torch.from_numpy(points.astype(np.float32))[None])
+    found = find_key_clusters(torch.from_numpy(points.astype(np.float32))[None])
     assert found.of_key.shape == (4, 1, 25)
     assert found.sizes.sum(dim=2).eq(25).all()
-    for cut in found.of_key[:2, 0]:
-        assert torch.equal(cut.view(5, 5)[:1].expand(5, 5), cut.view(5, 5))
-        assert len(set(cut[:5].tolist())) == 5
-    one = find_regions(torch.zeros(2, 1, 3))
+    for partition in found.of_key[:2, 0]:
+        assert torch.equal(partition.view(5, 5)[:1].expand(5, 5), partition.view(5, 5))
+        assert len(set(partition[:5].tolist())) == 5
+    one = find_key_clusters(torch.zeros(2, 1, 3))
     assert one.of_key.eq(0).all()
 
 

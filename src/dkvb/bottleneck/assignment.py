@@ -21,9 +21,10 @@ _LARGEST = 65504.0  # that float16 can hold
 
 @dataclass(frozen=True, eq=False)
 class SoftAssignment:
-    """Weights softmax(−(d² − d²_min) / (temperature · spread)) over the keys of each codebook.
+    """Weights softmax(−(d² − d²_min) / (temperature · e)) over the keys of each codebook.
 
-    `spread` is the codebook's mean d²_min of held-out key-initialisation rows, frozen in `Keys`.
+    e is the codebook's quantization error, the mean d²_min of held-out key-initialisation rows,
+    frozen in `Keys`.
     Weights come in whole steps of 1/65535, as float64 integers: sums of them and of their products
     are then exact in any order. They are a function of the conditioned row in float16, which is
     all that must be kept to find the same weights again.
@@ -45,12 +46,12 @@ class SoftAssignment:
 
     @cached_property
     def _linear(self) -> tuple[Tensor, Tensor]:
-        """A (p, M) and b (M,) with −d² / (temperature · spread) = rows·A + b, up to what is the
+        """A (p, M) and b (M,) with −d² / (temperature · e) = rows·A + b, up to what is the
         same for all keys of a codebook: with z the row and P the projection, d² = ‖Pz‖² − 2 z·Pᵀk
         + ‖k‖², so that projection and keys are one matrix."""
         keys = self.keys
         K, width = keys.n_pairs, keys.projection.width
-        scale = self.temperature * _spread(keys)  # (C,)
+        scale = self.temperature * _quantization_error(keys)  # (C,)
         basis = torch.eye(width, dtype=torch.float64, device=keys.device)
         matrix = torch.empty((width, keys.n_codebooks * K), dtype=torch.float64, device=keys.device)
         for book in range(keys.n_codebooks):
@@ -92,10 +93,13 @@ def in_blocks(function: Callable[[Tensor], Tensor], x: Tensor, size: int = BLOCK
     return torch.cat(parts)
 
 
-def _spread(keys: Keys) -> Tensor:
-    """The spread (C,) of each codebook; where every held-out row is a key, the variance of keys."""
+def _quantization_error(keys: Keys) -> Tensor:
+    """The quantization error (C,) of each codebook; where every held-out row is a key, the variance
+    of keys."""
     centred = keys.keys.double() - keys.keys.double().mean(dim=1, keepdim=True)
     variance = centred.square().sum(dim=2).mean(dim=1)  # (C,)
-    spread = keys.spread.double()
-    spread = torch.where(spread > 1e-6 * variance, spread, variance)
-    return torch.where(spread > 0, spread, 1.0)
+    quantization_error = keys.quantization_error.double()
+    quantization_error = torch.where(
+        quantization_error > 1e-6 * variance, quantization_error, variance
+    )
+    return torch.where(quantization_error > 0, quantization_error, 1.0)

@@ -28,7 +28,7 @@ from dkvb.bottleneck.heads import Conditioning, Projection
 from dkvb.bottleneck.key_data import Rows, rows_of
 from dkvb.bottleneck.keys import KeyReport, Keys, first_of_equals
 from dkvb.bottleneck.projection import make_projection
-from dkvb.kernels import kmeans as accumulate
+from dkvb.kernels import kmeans
 
 METHODS = ("ema", "ema-reference", "lloyd", "sample")
 UNCHANGED = ("ema-reference", "sample")  # whose keys may be rows
@@ -71,7 +71,7 @@ class FewRowsWarning(UserWarning):
 
 
 @dataclass(frozen=True)
-class Recipe:
+class FitSettings:
     """How keys are initialised; `batch_rows` counts the positions of spatial maps one by one."""
 
     method: str
@@ -176,12 +176,14 @@ def fit_keys(
             FewRowsWarning,
             stacklevel=2,
         )
-    recipe = Recipe(method, min(n_pairs, room), passes, rows.batch_rows(batch_size), decay, seed)
+    fit = FitSettings(method, min(n_pairs, room), passes, rows.batch_rows(batch_size), decay, seed)
     conditioned = fit_conditioning(rows.sample, conditioning, n_components)
     heads_of = make_projection(
         projection, conditioned.output_width, n_codebooks=n_codebooks, key_dim=key_dim, seed=seed
     ).to(device)
-    keys, spread, novelty, report = _initialise(rows, conditioned, heads_of, recipe, progress)
+    keys, quantization_error, novelty, report = _initialise(
+        rows, conditioned, heads_of, fit, progress
+    )
     settings = {
         "method": method,
         "epochs": passes,
@@ -190,7 +192,7 @@ def fit_keys(
         "random_state": seed,
         "conditioning": conditioning,
     }
-    fitted = Keys(conditioned, heads_of, keys, spread, novelty, report, settings)
+    fitted = Keys(conditioned, heads_of, keys, quantization_error, novelty, report, settings)
     if process_group.world_size() > 1:
         process_group.check_same_on_all_ranks(fitted.fingerprint, "keys")
     return fitted
@@ -202,7 +204,7 @@ def _room(n_rows: int) -> int:
 
 
 def _initialise(
-    rows: Rows, conditioning: Conditioning, projection: Projection, recipe: Recipe, progress: bool
+    rows: Rows, conditioning: Conditioning, projection: Projection, fit: FitSettings, progress: bool
 ) -> tuple[Tensor, Tensor, Tensor, KeyReport]:
     """Keys (C, K, d), and what held-out rows say of them, a group of codebooks at a time."""
     C, d = projection.n_codebooks, projection.key_dim
@@ -218,59 +220,55 @@ def _initialise(
         def heads_of(x: Tensor, books: slice) -> Tensor:
             return (projection(x.double(), books) / unit).float()
 
-    keys = torch.empty((C, recipe.n_pairs, d), device=device)
-    spread = torch.empty(C, dtype=torch.float64, device=device)
+    keys = torch.empty((C, fit.n_pairs, d), device=device)
+    quantization_error = torch.empty(C, dtype=torch.float64, device=device)
     held_out = rows.held_out()
     novelty = torch.zeros(len(held_out), dtype=torch.float64, device=device)
     used, variance = 0, 0.0
     groups = rows.groups(C, d)
-    with _bar(progress, len(groups) * recipe.epochs, recipe.method) as bar:
+    with _bar(progress, len(groups) * fit.epochs, fit.method) as bar:
         for books in groups:
-            keys[books], n_used = _fit_group(
-                rows, partial(heads_of, books=books), recipe, books, bar
-            )
+            keys[books], n_used = _fit_group(rows, partial(heads_of, books=books), fit, books, bar)
             used += n_used
             held = heads_of(held_out, books)  # (h, g, d)
-            codes = accumulate.assign(held, keys[books]).long()
+            codes = kmeans.assign(held, keys[books]).long()
             group = torch.arange(held.shape[1], device=device)
             squared = (held - keys[books][group, codes]).double().square().sum(dim=2)  # (h, g)
-            spread[books] = squared.mean(dim=0)
-            novelty += (squared / spread[books].clamp(min=TINY)).sum(dim=1) / C
+            quantization_error[books] = squared.mean(dim=0)
+            novelty += (squared / quantization_error[books].clamp(min=TINY)).sum(dim=1) / C
             variance += float((held - held.mean(dim=0)).double().square().sum()) / len(held)
     keys *= unit
-    spread *= unit**2
-    total, variance = float(spread.sum()), variance * unit**2
+    quantization_error *= unit**2
+    total, variance = float(quantization_error.sum()), variance * unit**2
     report = KeyReport(
         rows=len(held_out),
         quantisation_error=(total / C) ** 0.5,
         relative_error=total / variance if variance else 0.0,
         distinct=float(first_of_equals(keys).double().mean()),
-        used=used / (C * recipe.n_pairs),
+        used=used / (C * fit.n_pairs),
     )
-    return keys, spread.float(), novelty.sort().values.float(), report
+    return keys, quantization_error.float(), novelty.sort().values.float(), report
 
 
 def _fit_group(
-    rows: Rows, heads_of: Callable[[Tensor], Tensor], recipe: Recipe, books: slice, bar: Any
+    rows: Rows, heads_of: Callable[[Tensor], Tensor], fit: FitSettings, books: slice, bar: Any
 ) -> tuple[Tensor, int]:
     """Keys (g, K, d) of some codebooks, and how many of them rows are nearest to."""
-    method, size = _METHODS[recipe.method], process_group.world_size()
+    method, size = _METHODS[fit.method], process_group.world_size()
     # Enough rows for keys that are means: if a pass sees all of them, it can count.
     as_means = (
-        recipe.method not in UNCHANGED
-        and rows.repeats
-        and rows.at_least >= LEAST_ROWS * recipe.n_pairs
+        fit.method not in UNCHANGED and rows.repeats and rows.at_least >= LEAST_ROWS * fit.n_pairs
     )
     least = LEAST_ROWS if as_means else 1
     if size == 1 or method is not _ema:
         passes = rows.passes(heads_of)
-        keys = method(passes, recipe, books.start, bar)
+        keys = method(passes, fit, books.start, bar)
         counts, sums = map(process_group.all_reduce, _attached(next(passes), keys))
         keys = _means(keys, counts, sums) if as_means else keys
         return keys, int((counts >= least).sum())
     columns = process_group.parts(books.stop - books.start)
     passes = rows.passes(heads_of, columns)
-    own = method(passes, recipe, books.start + columns[process_group.rank()].start, bar)
+    own = method(passes, fit, books.start + columns[process_group.rank()].start, bar)
     counts, sums = _attached(next(passes), own)
     own = _means(own, counts, sums) if as_means else own
     n_used = process_group.all_reduce_int(int((counts >= least).sum()))
@@ -284,7 +282,7 @@ def _attached(batches: Iterator[Tensor], keys: Tensor) -> tuple[Tensor, Tensor]:
     sums = torch.zeros(keys.shape, dtype=torch.float64, device=keys.device)
     for heads in batches:
         if heads.shape[:2].numel():
-            _, batch_counts, batch_sums, _ = accumulate.assign_sums(heads, keys)
+            _, batch_counts, batch_sums, _ = kmeans.assign_sums(heads, keys)
             counts += batch_counts
             sums += batch_sums
     return counts, sums
@@ -310,44 +308,44 @@ def _unit(rows: Tensor) -> float:
     return 2.0 ** math.floor(math.log2(size)) if size > 0 else 1.0
 
 
-def _ema(passes: Passes, recipe: Recipe, first_book: int, bar: Any) -> Tensor:
+def _ema(passes: Passes, fit: FitSettings, first_book: int, bar: Any) -> Tensor:
     """Moving averages of the heads that attach to each key (appendix C of the paper)."""
-    threshold = EXPIRY_SHARE * recipe.batch_rows / recipe.n_pairs
+    threshold = EXPIRY_SHARE * fit.batch_rows / fit.n_pairs
     state: tuple[Tensor, Tensor, Tensor] | None = None  # keys, counts, sums
     step = 0
-    for epoch in range(recipe.epochs):
+    for epoch in range(fit.epochs):
         for heads in next(passes):
-            order = epoch_order(len(heads), recipe.seed, epoch, heads.device)
+            order = epoch_order(len(heads), fit.seed, epoch, heads.device)
             if state is None:
-                keys = _draw(heads[order[: recipe.batch_rows]], recipe, first_book)
+                keys = _draw(heads[order[: fit.batch_rows]], fit, first_book)
                 state = (keys, torch.ones(keys.shape[:2], device=keys.device), keys.clone())
             if heads.shape[1] == 0:  # more processes than codebooks
                 continue
-            accumulate.ema(
+            kmeans.ema(
                 heads,
                 *state,
                 order,
-                batch_size=recipe.batch_rows,
-                decay=recipe.decay,
+                batch_size=fit.batch_rows,
+                decay=fit.decay,
                 threshold=threshold,
-                seed=recipe.seed,
+                seed=fit.seed,
                 first_book=first_book,
                 first_step=step,
-                reset=recipe.method == "ema",
+                reset=fit.method == "ema",
             )
-            step += -(-len(heads) // recipe.batch_rows)
+            step += -(-len(heads) // fit.batch_rows)
         bar.update()
     assert state is not None
     return state[0]
 
 
-def _lloyd(passes: Passes, recipe: Recipe, first_book: int, bar: Any) -> Tensor:
+def _lloyd(passes: Passes, fit: FitSettings, first_book: int, bar: Any) -> Tensor:
     """k-means: every key becomes the mean of the heads that attach to it.
 
     A key that no head attaches to is drawn anew from the heads, so that none is wasted.
     """
-    keys = _sample(passes, recipe, first_book, None)
-    for epoch in range(recipe.epochs):
+    keys = _sample(passes, fit, first_book, None)
+    for epoch in range(fit.epochs):
         counts = torch.zeros(keys.shape[:2], dtype=torch.int64, device=keys.device)
         sums = torch.zeros(keys.shape, dtype=torch.float64, device=keys.device)
         first = None
@@ -355,11 +353,11 @@ def _lloyd(passes: Passes, recipe: Recipe, first_book: int, bar: Any) -> Tensor:
             first = heads if first is None else first  # the last batch may be a row or two
             if len(heads) == 0:
                 continue
-            _, batch_counts, batch_sums, _ = accumulate.assign_sums(heads, keys)
+            _, batch_counts, batch_sums, _ = kmeans.assign_sums(heads, keys)
             counts += batch_counts
             sums += batch_sums
         assert first is not None
-        fresh = _draw_from_all(first, replace(recipe, seed=recipe.seed + epoch + 1), first_book)
+        fresh = _draw_from_all(first, replace(fit, seed=fit.seed + epoch + 1), first_book)
         counts, sums = process_group.all_reduce(counts), process_group.all_reduce(sums)
         means = (sums / counts.clamp(min=1)[:, :, None]).float()
         keys = torch.where((counts > 0)[:, :, None], means, fresh)
@@ -367,43 +365,43 @@ def _lloyd(passes: Passes, recipe: Recipe, first_book: int, bar: Any) -> Tensor:
     return keys
 
 
-def _sample(passes: Passes, recipe: Recipe, first_book: int, bar: Any) -> Tensor:
+def _sample(passes: Passes, fit: FitSettings, first_book: int, bar: Any) -> Tensor:
     """Random distinct rows."""
     collected: list[Tensor] = []
     for heads in next(passes):
         collected.append(heads)
-        if sum(map(len, collected)) >= recipe.n_pairs:
+        if sum(map(len, collected)) >= fit.n_pairs:
             break
     if bar is not None:
         bar.update()
-    return _draw_from_all(torch.cat(collected), recipe, first_book)
+    return _draw_from_all(torch.cat(collected), fit, first_book)
 
 
-def _draw(heads: Tensor, recipe: Recipe, first_book: int) -> Tensor:
+def _draw(heads: Tensor, fit: FitSettings, first_book: int) -> Tensor:
     """Heads (n, g, d) at random as keys (g, K, d): repeated only once all are taken."""
     books = first_book + torch.arange(heads.shape[1], device=heads.device)[:, None]
-    drawn = _drawn(len(heads), books, recipe)
+    drawn = _drawn(len(heads), books, fit)
     return heads[drawn, books - first_book].contiguous()
 
 
-def _draw_from_all(heads: Tensor, recipe: Recipe, first_book: int) -> Tensor:
+def _draw_from_all(heads: Tensor, fit: FitSettings, first_book: int) -> Tensor:
     """`_draw` from the heads of all processes, of which these are one's own."""
     lengths = [int(n) for n in process_group.all_gather_objects(len(heads))]
     books = first_book + torch.arange(heads.shape[1], device=heads.device)[:, None]
-    place = _drawn(sum(lengths), books, recipe) - sum(lengths[: process_group.rank()])
+    place = _drawn(sum(lengths), books, fit) - sum(lengths[: process_group.rank()])
     own = (place >= 0) & (place < len(heads))  # (g, K): every head is one process's
     keys = heads.new_zeros((*place.shape, heads.shape[2]))
     keys[own] = heads[place[own], (books - first_book).expand_as(place)[own]]
     return process_group.all_reduce(keys)
 
 
-def _drawn(n: int, books: Tensor, recipe: Recipe) -> Tensor:
+def _drawn(n: int, books: Tensor, fit: FitSettings) -> Tensor:
     """Random numbers of n rows (g, K) for books (g, 1)."""
     row = torch.arange(n, device=books.device)
-    place = torch.arange(recipe.n_pairs, device=books.device)
-    order = torch.argsort(bits(recipe.seed, books, 1, row), dim=1, stable=True)
-    drawn = bits(recipe.seed, books, 2, place) % n
-    distinct = min(n, recipe.n_pairs)
+    place = torch.arange(fit.n_pairs, device=books.device)
+    order = torch.argsort(bits(fit.seed, books, 1, row), dim=1, stable=True)
+    drawn = bits(fit.seed, books, 2, place) % n
+    distinct = min(n, fit.n_pairs)
     drawn[:, :distinct] = order[:, :distinct]
     return drawn
 

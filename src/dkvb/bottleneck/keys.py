@@ -16,7 +16,7 @@ from torch import Tensor
 from dkvb._support import files, validation
 from dkvb.bottleneck.batch import chunk_elements, chunk_rows, nearest_keys
 from dkvb.bottleneck.heads import Conditioning, Projection
-from dkvb.bottleneck.key_clusters import Regions, find_regions
+from dkvb.bottleneck.key_clusters import KeyClusters, find_key_clusters
 from dkvb.kernels.nearest import KeyIndex, build_index, decide, squared_distances
 
 
@@ -41,7 +41,9 @@ class Keys:
     conditioning: Conditioning
     projection: Projection
     keys: Tensor  # (C, K, d) float32, in the coordinates of conditioned, projected rows
-    spread: Tensor  # (C,) float32, mean squared distance of held-out heads to their keys
+    quantization_error: (
+        Tensor  # (C,) float32, mean squared distance of held-out heads to their keys
+    )
     novelty: Tensor  # (h,) float32, ascending: how far held-out rows lie from their keys
     report: KeyReport
     settings: dict[str, Any] = field(default_factory=dict)
@@ -73,7 +75,7 @@ class Keys:
         digest = hashlib.sha256()
         c, p = self.conditioning, self.projection
         digest.update(repr((c.power, c.normalise, p.kind, p.n_codebooks, p.key_dim)).encode())
-        for tensor in (c.centre, c.components, p.matrices, self.keys, self.spread):
+        for tensor in (c.centre, c.components, p.matrices, self.keys, self.quantization_error):
             if tensor is not None:
                 digest.update(repr(tuple(tensor.shape)).encode())
                 flat = tensor.detach().cpu().contiguous().view(-1).numpy()
@@ -86,9 +88,9 @@ class Keys:
         return first_of_equals(self.keys)
 
     @cached_property
-    def regions(self) -> Regions:
+    def clusters(self) -> KeyClusters:
         """Keys that lie together."""
-        return find_regions(self.keys)
+        return find_key_clusters(self.keys)
 
     @cached_property
     def index(self) -> KeyIndex:
@@ -224,7 +226,7 @@ class Keys:
             conditioning=self.conditioning.to(device),
             projection=self.projection.to(device),
             keys=self.keys.to(device),
-            spread=self.spread.to(device),
+            quantization_error=self.quantization_error.to(device),
             novelty=self.novelty.to(device),
         )
 

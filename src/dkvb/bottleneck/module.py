@@ -129,7 +129,7 @@ class KeyValueBottleneck(nn.Module):
                     ),
                     Projection(p.kind, p.n_codebooks, p.key_dim, p.width, projection),
                     keys,
-                    s.spread.to(keys.device),
+                    s.quantization_error.to(keys.device),
                     s.novelty.to(keys.device),
                     s.report,
                     s.settings,

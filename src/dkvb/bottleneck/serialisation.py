@@ -30,7 +30,7 @@ def keys_state(keys: Keys) -> State:
         "components": c.components,
         "projection": p.matrices,
         "keys": keys.keys,
-        "spread": keys.spread,
+        "spread": keys.quantization_error,
         "novelty": keys.novelty,
     }
     facts = {
@@ -63,7 +63,7 @@ def keys_from(state: State, device: torch.device | str = "cpu") -> Keys:
     matrices = state.tensor("projection", dtype, (C, width, d)) if kind == "gaussian" else None
     if {"partition": C * d, "identity": d}.get(kind, width) != width:
         raise state.damaged(f"projection: {kind!r} cannot lead from width {width} to {d}")
-    spread = state.tensor("spread", torch.float32, (C,))
+    quantization_error = state.tensor("spread", torch.float32, (C,))
     novelty = state.tensor("novelty", torch.float32, (None,))
     for name in state.tensors.keys() - {"spread", "novelty"}:  # which may have overflown
         if not all(bool(extreme.isfinite()) for extreme in state.tensors[name].aminmax()):
@@ -78,7 +78,7 @@ def keys_from(state: State, device: torch.device | str = "cpu") -> Keys:
         Conditioning(centre, components, power, state.fact("normalise", bool)),
         Projection(kind, C, d, width, matrices),
         keys,
-        spread,
+        quantization_error,
         novelty,
         _report(state),
         settings,

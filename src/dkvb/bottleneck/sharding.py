@@ -15,7 +15,7 @@ from dkvb.bottleneck.keys import Keys
 _made: WeakKeyDictionary[Keys, Keys] = WeakKeyDictionary()
 
 
-def own_codebooks(keys: Keys) -> Keys:
+def local_codebooks(keys: Keys) -> Keys:
     """This process's part of the codebooks; outside of a job, the keys themselves.
 
     The part has the fingerprint of the whole, for which it stands here.
@@ -50,7 +50,10 @@ def some_codebooks(keys: Keys, books: slice) -> Keys:
     kind = old.kind if matrices is None else "gaussian"
     projection = Projection(kind, count, old.key_dim, old.width, matrices)
     return replace(
-        keys, projection=projection, keys=keys.keys[books].contiguous(), spread=keys.spread[books]
+        keys,
+        projection=projection,
+        keys=keys.keys[books].contiguous(),
+        quantization_error=keys.quantization_error[books],
     )
 
 

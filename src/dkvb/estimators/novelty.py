@@ -32,9 +32,9 @@ class Drift:
 
 
 def distance_from_keys(batch: Batch) -> Floats:
-    """The mean over codebooks of d² to the nearest key, in units of the codebook's spread: (n,)."""
-    spread = batch.keys.spread.double().clamp(min=_TINY)  # (C,)
-    mean: Floats = (batch.distances / spread).mean(dim=1).cpu().numpy()
+    """The mean over codebooks of d² to the nearest key, in units of quantization errors: (n,)."""
+    quantization_error = batch.keys.quantization_error.double().clamp(min=_TINY)  # (C,)
+    mean: Floats = (batch.distances / quantization_error).mean(dim=1).cpu().numpy()
     return mean
 
 

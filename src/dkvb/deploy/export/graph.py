@@ -158,7 +158,7 @@ class _Body:
                 top.tensor("entry_counts", head.read.counts),
             ]
             if head.read.likelihood is not None:
-                self._regions = top.tensor("regions", head.read.likelihood.regions.flatten())
+                self._clusters = top.tensor("clusters", head.read.likelihood.clusters.flatten())
                 self._shares = top.tensor("shares", head.read.likelihood.shares.flatten())
         else:
             self._table = top.tensor("values", head.read.table.tensor)
@@ -267,15 +267,15 @@ class _Body:
         shape = add("Shape", "pooled")
         likelihood = add("Expand", add.constant(how.constant.numpy()), shape)
         likelihood = self._scattered(likelihood, pair, weights=how.weights[0])
-        own = add("Mul", book, add.constant([G], np.int64))  # the codebook's first region in a cut
-        for cut in range(how.n_cuts):
-            place = add("Add", pair, add.constant([cut * T], np.int64))
-            region = add("Cast", add("Gather", self._regions, place), to=INT64)
-            first = add("Add", own, add.constant([cut * C * G], np.int64))
-            region = add("Add", region, first)  # (n,) among the regions of all cuts and codebooks
-            share = add("Unsqueeze", add("Gather", self._shares, region), self._one)  # (n, 1)
-            cell = add("Add", region, add.constant([T], np.int64))
-            likelihood = self._scattered(likelihood, cell, share, how.weights[1 + cut])
+        own = add("Mul", book, add.constant([G], np.int64))  # the first cluster in a partition
+        for partition in range(how.n_partitions):
+            place = add("Add", pair, add.constant([partition * T], np.int64))
+            cluster = add("Cast", add("Gather", self._clusters, place), to=INT64)
+            first = add("Add", own, add.constant([partition * C * G], np.int64))
+            cluster = add("Add", cluster, first)  # (n,) among those of all partitions and codebooks
+            share = add("Unsqueeze", add("Gather", self._shares, cluster), self._one)  # (n, 1)
+            cell = add("Add", cluster, add.constant([T], np.int64))
+            likelihood = self._scattered(likelihood, cell, share, how.weights[1 + partition])
         return likelihood
 
     def _scattered(
@@ -307,13 +307,13 @@ class _Body:
         return add("ScatterElements", sums, column, gain, name=name, axis=1, reduction="add")
 
     def _distance(self, scores: str, heads: str, book: str) -> None:
-        """Add d² to the nearest key, in units of the codebook's spread."""
+        """Add d² to the nearest key, in units of the codebook's quantization error."""
         add, rejection = self.add, self.head.rejection
         assert rejection is not None
         lowest = add("ReduceMin", scores, self._one, keepdims=0)
         squared = add("Add", add("Mul", lowest, add.constant(2.0)), self._sum_squares(heads))
-        spread = add("Gather", add.constant(rejection.spread.numpy()), book)
-        near = add("Div", add("Max", squared, add.constant(0.0)), spread)
+        quantization_error = add("Gather", add.constant(rejection.quantization_error.numpy()), book)
+        near = add("Div", add("Max", squared, add.constant(0.0)), quantization_error)
         add("Add", "far", near, name="far_next")
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from dkvb.bottleneck import Keys
-from dkvb.bottleneck.assignment import SoftAssignment, _spread
+from dkvb.bottleneck.assignment import SoftAssignment, _quantization_error
 from dkvb.bottleneck.heads import Conditioning, Projection
 from dkvb.estimators import regressor
 from dkvb.estimators.bottleneck import BottleneckClassifier
@@ -60,7 +60,7 @@ class SoftValues:
     """Values weighed by a softmax over all keys of a codebook (`least_squares`)."""
 
     table: Stored  # (T, Y)
-    sharpness: Tensor  # (C,) float64, 2 / (temperature · spread)
+    sharpness: Tensor  # (C,) float64, 2 / (temperature · quantization_error)
     unit: float  # of the float16 numbers that conditioned rows are rounded to
 
 
@@ -77,7 +77,7 @@ class Rejection:
     """Above which novelty an input is answered −1."""
 
     above: float
-    spread: Tensor  # (C,) float64
+    quantization_error: Tensor  # (C,) float64
     reference: Tensor  # (h,) float32, ascending distances of held-out rows
 
 
@@ -244,7 +244,7 @@ def _of_kernel(classifier: KernelClassifier) -> Head:
 
 def _soft(assignment: SoftAssignment, values: Tensor, base: Tensor, shared: dict[str, Any]) -> Head:
     keys, kept = assignment.keys, assignment.keys.first_of_equals
-    sharpness = 2 / (assignment.temperature * _spread(keys).cpu())
+    sharpness = 2 / (assignment.temperature * _quantization_error(keys).cpu())
     table = Stored(values[kept.flatten()].float().cpu())
     return Head(
         **_keys_part(keys, kept),
@@ -295,8 +295,8 @@ def _rejection(
             + ("" if searched is None else ", or candidate_keys='all', or freeze() first")
         )
     tiny = float(torch.finfo(torch.float32).tiny)
-    spread = keys.spread.double().clamp(min=tiny).cpu()
-    return Rejection(float(threshold), spread, keys.novelty.cpu())
+    quantization_error = keys.quantization_error.double().clamp(min=tiny).cpu()
+    return Rejection(float(threshold), quantization_error, keys.novelty.cpu())
 
 
 def _tensors(part: Any) -> Iterator[Tensor]:

@@ -52,7 +52,7 @@ class HeadModule(nn.Module):
     constant: Tensor
     weights: Tensor
     shares: Tensor
-    regions: Tensor
+    clusters: Tensor
     reference: Tensor
 
     def __init__(self, head: Head) -> None:
@@ -98,7 +98,7 @@ class HeadModule(nn.Module):
             self.register_buffer("constant", how.constant)
             self.register_buffer("weights", how.weights)
             self.register_buffer("shares", how.shares)
-            self.register_buffer("regions", _indexable(how.regions))
+            self.register_buffer("clusters", _indexable(how.clusters))
 
     def _stored(self, name: str, part: Tensor) -> Tensor:
         unit = self._units[name]
@@ -118,7 +118,7 @@ class HeadModule(nn.Module):
             pooled = pooled + self._pooled(scores, heads, book, own)
             if self._rejection is not None:
                 squared = 2 * scores.amin(dim=1) + heads.square().sum(dim=1)
-                far = far + squared.clamp(min=0) / float(self._rejection.spread[book])
+                far = far + squared.clamp(min=0) / float(self._rejection.quantization_error[book])
         scores = self.base + self.scale * pooled
         if self.linear is not None:
             scores = scores + centred @ self.linear
@@ -180,11 +180,13 @@ class HeadModule(nn.Module):
         if not self._likelihood:
             return self._scattered(none, pair, None)
         likelihood = self._scattered(none + self.constant, pair, self.weights[0])
-        cuts, C, G = self.shares.shape
-        for cut in range(cuts):
-            region = self.regions[cut][pair].long()  # (n,)
-            worth = self.shares[cut, book][region][:, None] * self.weights[1 + cut]  # (n, Y)
-            cell = region + len(self.keys) + (cut * C + book) * G
+        partitions, C, G = self.shares.shape
+        for partition in range(partitions):
+            cluster = self.clusters[partition][pair].long()  # (n,)
+            worth = (
+                self.shares[partition, book][cluster][:, None] * self.weights[1 + partition]
+            )  # (n, Y)
+            cell = cluster + len(self.keys) + (partition * C + book) * G
             likelihood = self._scattered(likelihood, cell, worth)
         return likelihood.log()
 

@@ -128,16 +128,16 @@ def _pool(
 
 def pool_logs(
     own: Bounded,
-    regional: Bounded,
+    by_cluster: Bounded,
     pairs: Tensor,
-    regions: Tensor,
+    clusters: Tensor,
     shares: Tensor,
     weights: Tensor,
     constant: Tensor,
 ) -> Tensor:
     """Row by row in the order of codebooks, so that a row's scores do not depend on its batch."""
     out = torch.zeros((len(pairs), len(constant)), dtype=torch.float64)
-    tensors = (*own, *regional, pairs, regions, shares, weights, constant, out)
+    tensors = (*own, *by_cluster, pairs, clusters, shares, weights, constant, out)
     arrays = (t.contiguous().numpy() for t in tensors)
     run(_pool_logs, -(-len(pairs) // ROWS), *arrays)
     return out
@@ -151,18 +151,18 @@ def _pool_logs(
     places: I64,
     counts: I32,
     bounds: I64,
-    regional_places: I64,
-    regional_counts: I32,
-    regional_bounds: I64,
+    cluster_places: I64,
+    cluster_counts: I32,
+    cluster_bounds: I64,
     pairs: I64,
-    regions: I64,
+    clusters: I64,
     shares: F64,
     weights: F64,
     constant: F64,
     out: F64,
 ) -> None:
     (n, n_codebooks), n_columns = pairs.shape, len(constant)
-    n_cuts = weights.shape[0] - 1
+    n_partitions = weights.shape[0] - 1
     inside, product = np.empty(n_columns), np.empty(n_columns)
     task = take(state)
     while task * ROWS < n:
@@ -173,11 +173,13 @@ def _pool_logs(
                 for entry in range(bounds[pairs[i, c]], bounds[pairs[i, c] + 1]):
                     y = places[entry] & (CLASS_STRIDE - 1)
                     inside[y] += weights[0, y] * counts[entry]
-                for cut in range(n_cuts):
-                    cell = regions[i, cut * n_codebooks + c]
-                    for entry in range(regional_bounds[cell], regional_bounds[cell + 1]):
-                        y = regional_places[entry] & (CLASS_STRIDE - 1)
-                        inside[y] += weights[1 + cut, y] * shares[cell] * regional_counts[entry]
+                for partition in range(n_partitions):
+                    cell = clusters[i, partition * n_codebooks + c]
+                    for entry in range(cluster_bounds[cell], cluster_bounds[cell + 1]):
+                        y = cluster_places[entry] & (CLASS_STRIDE - 1)
+                        inside[y] += (
+                            weights[1 + partition, y] * shares[cell] * cluster_counts[entry]
+                        )
                 product *= inside
                 # One logarithm for a few factors: more could leave the range of float64.
                 if c % FACTORS == FACTORS - 1 or c == n_codebooks - 1:

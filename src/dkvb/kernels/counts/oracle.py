@@ -53,17 +53,17 @@ def pool(found: Bounded, pairs: Tensor, n_columns: int) -> Tensor:
 
 def pool_logs(
     own: Bounded,
-    regional: Bounded,
+    by_cluster: Bounded,
     pairs: Tensor,
-    regions: Tensor,
+    clusters: Tensor,
     shares: Tensor,
     weights: Tensor,
     constant: Tensor,
 ) -> Tensor:
     """Σ over the pairs p (n, C) of a row, of log of (constant[y] + weights[0, y] · own[p, y] +
-    Σ over cuts r of weights[1 + r, y] · shares[q] · regional[q, y]), where q is the region of p in
-    cut r: regions (n, R·C), cut by cut. shares (cells of `regional`,), weights (1 + R, Y) and
-    constant (Y,) are float64, and so is what comes: (n, Y)."""
+    Σ over partitions r of weights[1 + r, y] · shares[q] · by_cluster[q, y]), where q is the cluster
+    of p in partition r: clusters (n, R·C), partition by partition. shares (cells of `by_cluster`,),
+    weights (1 + R, Y) and constant (Y,) are float64, and so is the result (n, Y)."""
     C, Y = pairs.shape[1], len(constant)
     out = [torch.zeros((0, Y), dtype=torch.float64, device=pairs.device)]
     for first, part in _chunks(pairs, C * Y):
@@ -71,11 +71,15 @@ def pool_logs(
         reader, entry = _entries(own, part.flatten())
         column = own.places[entry] % CLASS_STRIDE
         inside.index_add_(0, reader * Y + column, weights[0, column] * own.counts[entry])
-        for cut in range(len(weights) - 1):
-            cells = regions[first : first + len(part), cut * C : (cut + 1) * C].flatten()
-            reader, entry = _entries(regional, cells)
-            column = regional.places[entry] % CLASS_STRIDE
-            worth = weights[1 + cut, column] * shares[cells[reader]] * regional.counts[entry]
+        for partition in range(len(weights) - 1):
+            cells = clusters[
+                first : first + len(part), partition * C : (partition + 1) * C
+            ].flatten()
+            reader, entry = _entries(by_cluster, cells)
+            column = by_cluster.places[entry] % CLASS_STRIDE
+            worth = (
+                weights[1 + partition, column] * shares[cells[reader]] * by_cluster.counts[entry]
+            )
             inside.index_add_(0, reader * Y + column, worth)
         out.append(inside.view(-1, C, Y).log().sum(dim=1))
     return torch.cat(out)

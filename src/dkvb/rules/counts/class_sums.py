@@ -180,8 +180,7 @@ class MeanSpace:
         if not self.n_axes:
             return conditioned * self.steps
         moved = conditioned * self.variances.sqrt() * self.steps - self.coordinates(means)
-        found: Tensor = means + moved @ self.axes.T / _AXIS_STEPS
-        return found
+        return means + _exact_product(moved, self.axes.T) / _AXIS_STEPS
 
     def chunk_rows(self) -> int:
         """How many rows to take at a time."""
@@ -208,7 +207,7 @@ _spaces: WeakKeyDictionary[Keys, MeanSpace] = WeakKeyDictionary()
 def space_of(keys: Keys) -> MeanSpace:
     """The space that keys have class means in; made once."""
     if keys not in _spaces:
-        _spaces[keys] = MeanSpace(keys.conditioning, keys.spread)
+        _spaces[keys] = MeanSpace(keys.conditioning, keys.quantization_error)
     return _spaces[keys]
 
 

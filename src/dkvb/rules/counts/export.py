@@ -48,24 +48,24 @@ class CountsView:
 
 @dataclass(frozen=True, eq=False)
 class Likelihood:
-    """How counts become likelihoods, which a key borrows from the regions it lies in: constant +
-    Σ over levels (the key itself, then R cuts into regions) of weight · share · count."""
+    """How counts become likelihoods, which a key borrows from the clusters it lies in: constant +
+    Σ over levels (the key itself, then R partitions into clusters) of weight · share · count."""
 
     constant: Tensor  # (Y,) float64
     weights: Tensor  # (1 + R, Y) float64
-    regions: Tensor  # (R, T) small integers: the region of each key, in its codebook
-    shares: Tensor  # (R, C, G) float64, what a key has of a row counted in its region
+    clusters: Tensor  # (R, T) small integers: the cluster of each key, in its codebook
+    shares: Tensor  # (R, C, G) float64, what a key has of a row counted in its cluster
 
     @property
-    def n_cuts(self) -> int:
-        return self.regions.shape[0]
+    def n_partitions(self) -> int:
+        return self.clusters.shape[0]
 
 
 @dataclass(frozen=True, eq=False)
 class Counts:
     """For each cell the classes that selected it, and how often. Cells are the T keys, then the
-    G regions of each codebook in each cut. Summed over codebooks are logarithms of likelihoods, or
-    the counts of keys themselves (`likelihood` None)."""
+    G clusters of each codebook in each partition. Summed over codebooks are logarithms of
+    likelihoods, or the counts of keys themselves (`likelihood` None)."""
 
     bounds: Tensor  # (cells + 1,) where the entries of each cell begin
     columns: Tensor  # (E,) the smallest unsigned integers that can hold them
@@ -81,19 +81,21 @@ def votes_of(state: CountState, pairs: Tensor, order: Tensor) -> Counts:
 def posterior_of(
     state: CountState, pairs: Tensor, order: Tensor, pseudocount: float, class_weight: str | None
 ) -> tuple[Counts, Tensor, Tensor]:
-    """The same with regions, and the scale and base (Y,) that lead from summed logarithms to
+    """The same with clusters, and the scale and base (Y,) that lead from summed logarithms to
     scores."""
     weights, constant = posterior._weights(state, pseudocount)
     C, lists = state.n_codebooks, [(state.bounded, pairs)]
-    regions = torch.zeros((0, len(pairs)), dtype=torch.int64)
+    clusters = torch.zeros((0, len(pairs)), dtype=torch.int64)
     shares = torch.zeros((0, C, 0), dtype=torch.float64)
-    if state.regions is not None and state.regional is not None:
-        regional, R = state.regional, state.regions.n_cuts
-        every = torch.arange(regional.n_codebooks * regional.n_pairs, device=state.device)
-        lists.append((regional.bounded, every))
-        regions = state.regions.of_key.reshape(R, -1)[:, pairs].cpu()
-        shares = 1 / state.regions.sizes.double().clamp(min=1).cpu()
-    likelihood = Likelihood(constant.cpu()[order], weights.cpu()[:, order], narrow(regions), shares)
+    if state.clusters is not None and state.by_cluster is not None:
+        by_cluster, R = state.by_cluster, state.clusters.n_partitions
+        every = torch.arange(by_cluster.n_codebooks * by_cluster.n_pairs, device=state.device)
+        lists.append((by_cluster.bounded, every))
+        clusters = state.clusters.of_key.reshape(R, -1)[:, pairs].cpu()
+        shares = 1 / state.clusters.sizes.double().clamp(min=1).cpu()
+    likelihood = Likelihood(
+        constant.cpu()[order], weights.cpu()[:, order], narrow(clusters), shares
+    )
     shift, divisor = posterior.class_balance(state, pseudocount, class_weight)
     base = posterior._log_prior(state, class_weight) - C * shift / divisor
     base = base.masked_fill(state.per_class == 0, -torch.inf).cpu()[order]

@@ -1,14 +1,15 @@
 """From counts to scores: how likely each class is to have selected the pairs that a row selects.
 
 score(y) = Σ_c log p(code_c | y), up to a constant of the row. A class with few rows has been seen
-at few pairs, so p borrows from the regions that a key lies in (`bottleneck.key_clusters`), small
+at few pairs, so p borrows from the clusters that a key lies in (`bottleneck.key_clusters`), small
 ones first, which borrow from large ones, which borrow from all keys alike:
 
     p(k | y) = (n_k + a₀ p₁(k | y)) / (N + a₀)       n_k rows of y at key k, N rows of y in all
-    p₁(k | y) = (n₁/s₁ + a₁ p₂(k | y)) / (N + a₁)    n₁ rows in the small region of k, of s₁ keys
-    p₂(k | y) = (n₂/s₂ + a₂/K) / (N + a₂)            n₂ rows in the large region, of s₂ keys
+    p₁(k | y) = (n₁/s₁ + a₁ p₂(k | y)) / (N + a₁)    n₁ rows in the small cluster of k, of s₁ keys
+    p₂(k | y) = (n₂/s₂ + a₂/K) / (N + a₂)            n₂ rows in the large cluster, of s₂ keys
 
-where n₁/s₁ and n₂/s₂ are means over the cuts. It is linear in counts, so lists need not be merged.
+where n₁/s₁ and n₂/s₂ are means over the partitions. It is linear in counts, so lists need not be
+merged.
 
 Scores of classes with many rows and of classes with few do not compare: the former's are lower at
 keys they were never seen at, and higher at others. With `class_weight="balanced"` scores are
@@ -32,7 +33,7 @@ from dkvb.rules.counts import state as counts
 from dkvb.rules.counts.sparse import code_hash
 from dkvb.rules.counts.state import CountState
 
-BORROWED = 0.5  # examples that a region borrows from the next larger one
+BORROWED = 0.5  # examples that a cluster borrows from the next larger one
 SAMPLE = 4  # codebooks that the balance is measured in: they are alike
 UNEVEN = 0.2  # variance of log N at which half of the normalisation is applied
 SPREAD_POWER = 1.2  # wide scores are divided by a little more than their width
@@ -68,12 +69,12 @@ def contributions(
 ) -> Tensor:
     """What each codebook adds to the scores of a few rows: (n, C, Y)."""
     shift, scale = class_balance(state, pseudocount, class_weight)
-    lists, (pairs, regions), shares = _excerpt(state, codes)
+    lists, (pairs, clusters), shares = _excerpt(state, codes)
     # As if each codebook of each row were a row of its own.
-    regions = regions.unflatten(1, (-1, state.n_codebooks)).transpose(1, 2).flatten(0, 1)
+    clusters = clusters.unflatten(1, (-1, state.n_codebooks)).transpose(1, 2).flatten(0, 1)
     weights, constant = (found.cpu() for found in _weights(state, pseudocount))
     logs: Tensor = backend("cpu").pool_logs(
-        *lists, pairs.view(-1, 1), regions, shares, weights, constant
+        *lists, pairs.view(-1, 1), clusters, shares, weights, constant
     )
     logs = logs.view(*codes.shape, -1).to(codes.device)
     return (logs - shift) / scale + _log_prior(state, class_weight) / state.n_codebooks
@@ -111,12 +112,12 @@ def leave_one_out(
     scores = _summed_logs(state, codes, pseudocount)
     weights, constant = _weights(replace(state, per_class=state.per_class - 1), pseudocount)
     likelihood = constant[columns, None].repeat(1, state.n_codebooks)  # (s, C) of the own class
-    pairs, regions = _cells(state, codes)
+    pairs, clusters = _cells(state, codes)
     found = counts.at(state, pairs * CLASS_STRIDE + columns[:, None]) - 1
     likelihood += weights[0, columns, None] * found
-    if state.regions is not None and state.regional is not None:
-        found = counts.at(state.regional, regions * CLASS_STRIDE + columns[:, None]) - 1
-        found = (state.regions.shares[regions] * found).unflatten(1, (-1, state.n_codebooks))
+    if state.clusters is not None and state.by_cluster is not None:
+        found = counts.at(state.by_cluster, clusters * CLASS_STRIDE + columns[:, None]) - 1
+        found = (state.clusters.shares[clusters] * found).unflatten(1, (-1, state.n_codebooks))
         likelihood += (weights[1:, columns].T[:, :, None] * found).sum(dim=1)
     scores[row, columns] = likelihood.log().sum(dim=1)
     scores = _balanced(state, scores, pseudocount, class_weight)
@@ -190,44 +191,44 @@ def _summed_logs(state: CountState, codes: Tensor, pseudocount: float) -> Tensor
         lists, cells, shares = _excerpt(state, codes)
         few: Tensor = backend("cpu").pool_logs(*lists, *cells, shares, *how)
         return few
-    regional, shares = state, how[0][0, :0]
-    if state.regions is not None and state.regional is not None:
-        regional, shares = state.regional, state.regions.shares
+    by_cluster, shares = state, how[0][0, :0]
+    if state.clusters is not None and state.by_cluster is not None:
+        by_cluster, shares = state.by_cluster, state.clusters.shares
     parts = [torch.zeros((0, Y), dtype=torch.float64, device=codes.device)]
     for part in codes.split(max(1, DENSE_ELEMENTS // (5 * state.n_codebooks + Y))):
-        pairs, regions = _cells(state, part)
-        found = state.bounded, regional.bounded, pairs, regions, shares
+        pairs, clusters = _cells(state, part)
+        found = state.bounded, by_cluster.bounded, pairs, clusters, shares
         parts.append(backend(codes.device).pool_logs(*found, *how))
     return torch.cat(parts)
 
 
 def _cells(state: CountState, codes: Tensor) -> tuple[Tensor, Tensor]:
-    """The pairs (n, C) of codes (n, C), and the regions (n, R·C) that these lie in, cut by cut."""
+    """The pairs (n, C) of codes (n, C), and the clusters (n, R·C) of these, by partition."""
     book = torch.arange(state.n_codebooks, device=codes.device)
     pairs = codes.long() + book * state.n_pairs
-    if state.regions is None or state.regional is None:
+    if state.clusters is None or state.by_cluster is None:
         return pairs, pairs[:, :0]
-    regions = counts.region_codes(state.regions, codes).long()  # (n, R·C)
-    book = torch.arange(regions.shape[1], device=codes.device)
-    return pairs, regions + book * state.regional.n_pairs
+    clusters = counts.cluster_codes(state.clusters, codes).long()  # (n, R·C)
+    book = torch.arange(clusters.shape[1], device=codes.device)
+    return pairs, clusters + book * state.by_cluster.n_pairs
 
 
 def _excerpt(
     state: CountState, codes: Tensor
 ) -> tuple[tuple[Bounded, Bounded], tuple[Tensor, Tensor], Tensor]:
-    """For a few rows with codes (n, C), what their pairs and regions hold, as lists of their own,
-    the pairs (n, C) and regions (n, R·C) there, and the latter's shares; all on the CPU."""
+    """For a few rows with codes (n, C), what their pairs and clusters hold, as lists of their own,
+    the pairs (n, C) and clusters (n, R·C) there, and the latter's shares; all on the CPU."""
     own = counts.read(state, codes)  # (n, C, Y)
-    regional, shares = own[:, :0], np.zeros(0)
-    if state.regions is not None and state.regional is not None:
-        regions = counts.region_codes(state.regions, codes)  # (n, R·C)
-        regional = counts.read(state.regional, regions)
-        first = np.arange(state.regional.n_codebooks) * state.regional.n_pairs
-        shares = state.regions.shares.cpu().numpy()[regions.cpu().numpy() + first].ravel()
+    by_cluster, shares = own[:, :0], np.zeros(0)
+    if state.clusters is not None and state.by_cluster is not None:
+        clusters = counts.cluster_codes(state.clusters, codes)  # (n, R·C)
+        by_cluster = counts.read(state.by_cluster, clusters)
+        first = np.arange(state.by_cluster.n_codebooks) * state.by_cluster.n_pairs
+        shares = state.clusters.shares.cpu().numpy()[clusters.cpu().numpy() + first].ravel()
     n, C, _ = own.shape
     pairs = torch.arange(n * C).view(n, C)
-    cells = torch.arange(n * regional.shape[1]).view(n, regional.shape[1])
-    return (_bounded(own), _bounded(regional)), (pairs, cells), torch.from_numpy(shares)
+    cells = torch.arange(n * by_cluster.shape[1]).view(n, by_cluster.shape[1])
+    return (_bounded(own), _bounded(by_cluster)), (pairs, cells), torch.from_numpy(shares)
 
 
 def _bounded(table: NDArray[np.int64]) -> Bounded:
@@ -246,11 +247,11 @@ def _weights(state: CountState, pseudocount: float) -> tuple[Tensor, Tensor]:
     own = pseudocount * K
     factor = K * own / (N + own)  # (Y,) of p₁
     weights = [K / (N + own)]
-    if state.regions is not None:
-        cuts = len(state.regions.of_key) // 2
-        for sizes in (state.regions.sizes[:cuts], state.regions.sizes[cuts:]):
+    if state.clusters is not None:
+        partitions = len(state.clusters.of_key) // 2
+        for sizes in (state.clusters.sizes[:partitions], state.clusters.sizes[partitions:]):
             borrowed = BORROWED * int((sizes[0, 0] > 0).sum())
-            weights += [factor / (N + borrowed) / cuts] * cuts
+            weights += [factor / (N + borrowed) / partitions] * partitions
             factor = factor * borrowed / (N + borrowed)
     return torch.stack(weights), factor / K
 
@@ -278,9 +279,7 @@ def _kept_rows(state: CountState, most: int) -> tuple[Tensor, Tensor, Tensor]:
         taken = torch.zeros_like(kept).index_add(0, column[chosen], weight[chosen])
         weight = weight * (kept / taken)[column]
         example, column, weight = example[chosen], column[chosen], weight[chosen]
-    # Rounding may depend on a row's place: ordered by content.
-    order = torch.argsort(code_hash(codes[example]), stable=True)
-    return codes[example][order], column[order], weight[order]
+    return codes[example], column, weight
 
 
 def _evenly(distinct: Tensor, times: Tensor, most: int) -> Tensor:
@@ -292,5 +291,5 @@ def _evenly(distinct: Tensor, times: Tensor, most: int) -> Tensor:
     content = torch.zeros_like(size).index_add(0, column, row_hash * times)  # wraps
     offset = (bits(4, content, 0, 0) >> 10).double() / (1 << 53)  # (Y,) in [0, 1)
     place = (rank + offset[column]) / size[column]  # (d,), spread evenly over [0, 1) in each class
-    # Classes with the same kept rows tie; those at the cut are left out together.
+    # Classes with the same kept rows tie; those at the limit are left out together.
     return place < place.sort().values[most]

@@ -72,7 +72,7 @@ class Counts(Rule):
     def start(self, keys: Keys, *, seed: int = 0, open_ended: bool = True) -> Self:
         C, K, _ = keys.keys.shape
         sums = no_sums(0, keys.width, space_of(keys).n_axes, keys.keys.device)
-        state = counts.start(C, K, keys.keys.device, keys.regions, sums)
+        state = counts.start(C, K, keys.keys.device, keys.clusters, sums)
         return self._with(keys_=keys, seed_=seed, state_=state)
 
     def learn(self, batch: Batch | JournaledRows, class_index: Tensor, n_classes: int) -> Self:
@@ -106,7 +106,7 @@ class Counts(Rule):
         return self._with(state_=counts.merge(ours, counts.grow(theirs, n_classes)))
 
     def with_keys(self, keys: Keys) -> Self:
-        state = counts.more_pairs(self.state_, keys.n_pairs, keys.regions)
+        state = counts.more_pairs(self.state_, keys.n_pairs, keys.clusters)
         return self._with(keys_=keys, state_=state)
 
     def scores(self, batch: Batch) -> Tensor:

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from dkvb._support.files import State
 from dkvb.bottleneck import Keys
-from dkvb.bottleneck.key_clusters import Regions
+from dkvb.bottleneck.key_clusters import KeyClusters
 from dkvb.kernels.counts import CLASS_STRIDE
 from dkvb.rules import candidates
 from dkvb.rules.counts.class_sums import ClassSums, space_of
-from dkvb.rules.counts.sparse import Tally
+from dkvb.rules.counts.sparse import SparseCounts
 from dkvb.rules.counts.state import CountState
 
 CLASS_WEIGHTS = {"uniform": "balanced", "empirical": None}  # by the names of formats 1 and 2
@@ -35,9 +35,9 @@ def to_state(state: CountState) -> State:
     if state.class_sums is not None:
         tensors |= {"class_sums": state.class_sums.sums, "class_squares": state.class_sums.squares}
     saved = State({**tensors, **vars(state.whole)}, facts)
-    if state.regions is not None and state.regional is not None:
-        regions = {"of_key": state.regions.of_key, "sizes": state.regions.sizes}
-        saved = saved.with_part("regional", State({**regions, **vars(state.regional.whole)}))
+    if state.clusters is not None and state.by_cluster is not None:
+        clusters = {"of_key": state.clusters.of_key, "sizes": state.clusters.sizes}
+        saved = saved.with_part("regional", State({**clusters, **vars(state.by_cluster.whole)}))
     return saved
 
 
@@ -52,9 +52,9 @@ def from_state(state: State, keys: Keys, n_classes: int) -> CountState:
         raise state.damaged("kept_codes: expected pairs that are there")
     smoothed_pairs = state.whole_number("smoothed_pairs", low=1)
     found = CountState(C, K, (whole,), per_class, kept, kept_columns, smoothed_pairs)
-    regional = state.part("regional")
-    if regional.tensors:
-        found = _with_regions(found, regional)
+    by_cluster = state.part("regional")
+    if by_cluster.tensors:
+        found = _with_clusters(found, by_cluster)
     found = replace(found, class_sums=_class_sums(state, keys, Y, per_class)).to(keys.device)
     vars(found)["_temperatures"] = _temperatures(state)
     return found
@@ -117,7 +117,7 @@ def params_from_flat(params: dict[str, Any]) -> dict[str, Any]:
     return found | {new: params[old] for old, new in renamed.items() if old in params}
 
 
-def _tally(state: State, C: int, K: int, per_class: Tensor) -> Tally:
+def _tally(state: State, C: int, K: int, per_class: Tensor) -> SparseCounts:
     """Places and counts that rows can have, so many of each class."""
     Y = len(per_class)
     places = state.whole_numbers("places", (None,), high=C * K * CLASS_STRIDE)
@@ -130,10 +130,10 @@ def _tally(state: State, C: int, K: int, per_class: Tensor) -> Tally:
     found = torch.bincount(class_index, weights=entries.double(), minlength=Y)
     if not torch.equal(found, C * per_class.double()):
         raise state.damaged("counts: expected as many as rows were learned, in every codebook")
-    return Tally(places, entries)
+    return SparseCounts(places, entries)
 
 
-def _with_regions(found: CountState, state: State) -> CountState:
+def _with_clusters(found: CountState, state: State) -> CountState:
     """The same with what was counted by key cluster."""
     C, K = found.n_codebooks, found.n_pairs
     of_key = state.tensor("of_key", torch.int16, (None, C, K))
@@ -145,8 +145,8 @@ def _with_regions(found: CountState, state: State) -> CountState:
     whole = _tally(state, R * C, G, found.per_class)
     none = found.kept_columns[:0]
     no_codes = none.int().view(0, 1).expand(0, R * C)
-    regional = CountState(R * C, G, (whole,), found.per_class, no_codes, none, G, keeps=False)
-    return replace(found, regions=Regions(of_key, extent), regional=regional)
+    by_cluster = CountState(R * C, G, (whole,), found.per_class, no_codes, none, G, keeps=False)
+    return replace(found, clusters=KeyClusters(of_key, extent), by_cluster=by_cluster)
 
 
 def _temperatures(state: State) -> dict[Any, float]:

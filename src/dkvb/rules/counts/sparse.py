@@ -32,7 +32,7 @@ Pairs = tuple[Tensor, Tensor]  # places and counts
 
 
 @dataclass(frozen=True, eq=False)
-class Tally:
+class SparseCounts:
     """A sorted list of places (pair · CLASS_STRIDE + class) and the counts there."""
 
     places: Tensor  # (E,) int64, ascending, distinct
@@ -41,16 +41,16 @@ class Tally:
     def __len__(self) -> int:
         return len(self.places)
 
-    def to(self, device: torch.device | str) -> Tally:
-        return Tally(self.places.to(device), self.counts.to(device))
+    def to(self, device: torch.device | str) -> SparseCounts:
+        return SparseCounts(self.places.to(device), self.counts.to(device))
 
 
-def merged(first: Tally, second: Tally) -> Tally:
+def merged(first: SparseCounts, second: SparseCounts) -> SparseCounts:
     """One list with the sums of both, zeros dropped."""
     if not len(first) or not len(second):
         return second if len(second) else first
     join = backend(first.places.device).join
-    return Tally(*join(first.places, first.counts, second.places, second.counts))
+    return SparseCounts(*join(first.places, first.counts, second.places, second.counts))
 
 
 def table_pays(codes: Tensor, n_pairs: int, n_present: int) -> bool:
@@ -58,7 +58,7 @@ def table_pays(codes: Tensor, n_pairs: int, n_present: int) -> bool:
     return 0 < n_pairs * n_present <= CELLS_PER_ROW.get(codes.device.type, 2) * len(codes)
 
 
-def count(codes: Tensor, class_index: Tensor, n_pairs: int, present: Tensor) -> Tally:
+def count(codes: Tensor, class_index: Tensor, n_pairs: int, present: Tensor) -> SparseCounts:
     """How often codes (n, C) select each pair with each of their classes (n,); `present` (P,) are
     the classes that occur, ascending."""
     per_row = CELLS_PER_ROW.get(codes.device.type, 2)
@@ -66,10 +66,12 @@ def count(codes: Tensor, class_index: Tensor, n_pairs: int, present: Tensor) -> 
         return _count_in_table(codes, class_index, n_pairs, present)
     places = flat_codes(codes, n_pairs) * CLASS_STRIDE + class_index[:, None]
     distinct, counts = torch.unique(places, return_counts=True)
-    return Tally(distinct, counts.to(torch.int32))
+    return SparseCounts(distinct, counts.to(torch.int32))
 
 
-def _count_in_table(codes: Tensor, class_index: Tensor, n_pairs: int, present: Tensor) -> Tally:
+def _count_in_table(
+    codes: Tensor, class_index: Tensor, n_pairs: int, present: Tensor
+) -> SparseCounts:
     """The same by a table of pairs × classes."""
     rank = torch.zeros(int(present[-1]) + 1, dtype=torch.int64, device=codes.device)
     rank[present] = torch.arange(len(present), device=codes.device)
@@ -81,20 +83,20 @@ def _count_in_table(codes: Tensor, class_index: Tensor, n_pairs: int, present: T
         table = torch.zeros(shape, dtype=torch.int32, device=codes.device)
         backend(codes.device).count(codes[:, books], position, table)
         parts.append(_listed(table, first, present))
-    return Tally(*(torch.cat(same) for same in zip(*parts, strict=True)))
+    return SparseCounts(*(torch.cat(same) for same in zip(*parts, strict=True)))
 
 
-def in_order(places: Tensor, counts: Tensor) -> Tally:
+def in_order(places: Tensor, counts: Tensor) -> SparseCounts:
     """A list of places in any order, the same ones added."""
     places, order = torch.sort(places)
     if bool((places[1:] > places[:-1]).all()):  # nothing to add
-        return Tally(places, counts[order])
+        return SparseCounts(places, counts[order])
     distinct, group = torch.unique_consecutive(places, return_inverse=True)
     total = torch.zeros_like(distinct).index_add_(0, group, counts[order].long())
-    return Tally(distinct, total.to(torch.int32))
+    return SparseCounts(distinct, total.to(torch.int32))
 
 
-def settled(lists: tuple[Tally, ...]) -> tuple[Tally, ...]:
+def settled(lists: tuple[SparseCounts, ...]) -> tuple[SparseCounts, ...]:
     """Merge from the end until every list is much longer than the next."""
     *rest, last = lists
     while rest and len(rest[-1].places) < GROWTH * len(last.places):
@@ -103,7 +105,7 @@ def settled(lists: tuple[Tally, ...]) -> tuple[Tally, ...]:
     return (*rest, last)
 
 
-def at(lists: Sequence[Tally], places: Tensor) -> Tensor:
+def at(lists: Sequence[SparseCounts], places: Tensor) -> Tensor:
     """The sums at places (...) of any shape, int64."""
     found = torch.zeros_like(places)
     for one in lists:
@@ -113,7 +115,7 @@ def at(lists: Sequence[Tally], places: Tensor) -> Tensor:
     return found
 
 
-def of_books(lists: Sequence[Tally], books: Sequence[int], n_pairs: int) -> Tally:
+def of_books(lists: Sequence[SparseCounts], books: Sequence[int], n_pairs: int) -> SparseCounts:
     """The sum at the pairs of some codebooks, ascending, renumbered from 0."""
     size, parts = n_pairs * CLASS_STRIDE, []
     for one in lists:
@@ -122,11 +124,13 @@ def of_books(lists: Sequence[Tally], books: Sequence[int], n_pairs: int) -> Tall
             ends = torch.tensor([book, book + 1], device=one.places.device) * size
             first, last = torch.searchsorted(one.places, ends).tolist()
             found.append((one.places[first:last] - (book - number) * size, one.counts[first:last]))
-        parts.append(Tally(*(torch.cat(same) for same in zip(*found, strict=True))))
+        parts.append(SparseCounts(*(torch.cat(same) for same in zip(*found, strict=True))))
     return reduce(merged, reversed(parts))
 
 
-def of_pairs(lists: Sequence[Tally], pairs: NDArray[np.int64], n_columns: int) -> NDArray[np.int64]:
+def of_pairs(
+    lists: Sequence[SparseCounts], pairs: NDArray[np.int64], n_columns: int
+) -> NDArray[np.int64]:
     """The sums of a few pairs (p,), each class: (p, n_columns).
 
     In NumPy, since torch wakes its threads even for 200 numbers, and waiting for them can cost

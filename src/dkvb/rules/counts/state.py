@@ -5,7 +5,7 @@ memory follows what was seen and not pairs × classes. Learning adds a short lis
 length are merged, so that a single example costs milliseconds however much was learned before.
 The codes and labels of one row in 20, picked by a hash of the codes, are kept as they are: they
 say how far scores can be trusted (see `posterior`). Rows are counted a second time by
-the regions that their keys lie in, which follows from the counts, and is part of the state only so
+the clusters that their keys lie in, which follows from the counts, and is part of the state only so
 that it need not be found again.
 
 The state depends on what was counted alone: not on order, batches or processes.
@@ -22,14 +22,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dkvb._support import process_group
-from dkvb.bottleneck.key_clusters import Regions
+from dkvb.bottleneck.key_clusters import KeyClusters
 from dkvb.bottleneck.values import flat_codes
 from dkvb.kernels.counts import CLASS_STRIDE, Bounded, backend
 from dkvb.rules.base import NOT_LEARNED
 from dkvb.rules.counts import sparse
 from dkvb.rules.counts.class_sums import ClassSums
 from dkvb.rules.counts.sparse import (
-    Tally,
+    SparseCounts,
     in_order,
     left_after,
     merged,
@@ -48,13 +48,13 @@ class CountState:
 
     n_codebooks: int
     n_pairs: int
-    tallies: tuple[Tally, ...]
+    tallies: tuple[SparseCounts, ...]
     per_class: Tensor  # (Y,) int64
     kept_codes: Tensor  # (S, C) int32
     kept_columns: Tensor  # (S,) int64
     smoothed_pairs: int  # pairs a codebook that smoothing spreads over: all, pruned ones included
-    regions: Regions | None = None
-    regional: CountState | None = None  # the same rows, counted by region: R·C codebooks of G
+    clusters: KeyClusters | None = None
+    by_cluster: CountState | None = None  # the same rows, counted by cluster: R·C codebooks of G
     keeps: bool = True  # some rows as they are
     class_sums: ClassSums | None = None  # of embeddings; None where the first rows had none
 
@@ -63,7 +63,7 @@ class CountState:
         return self.per_class.device
 
     @cached_property
-    def whole(self) -> Tally:
+    def whole(self) -> SparseCounts:
         """All tallies as one: equal counts give equal bits."""
         return reduce(merged, reversed(self.tallies))  # short lists first
 
@@ -96,8 +96,8 @@ class CountState:
             self.kept_codes.to(device),
             self.kept_columns.to(device),
             self.smoothed_pairs,
-            self.regions and self.regions.to(device),
-            self.regional and self.regional.to(device),
+            self.clusters and self.clusters.to(device),
+            self.by_cluster and self.by_cluster.to(device),
             self.keeps,
             self.class_sums and self.class_sums.to(device),
         )
@@ -107,59 +107,59 @@ def start(
     n_codebooks: int,
     n_pairs: int,
     device: torch.device | str = "cpu",
-    regions: Regions | None = None,
+    clusters: KeyClusters | None = None,
     class_sums: ClassSums | None = None,
 ) -> CountState:
-    """Nothing counted, no classes yet; with `regions`, rows will be counted by those as well, and
+    """Nothing counted, no classes yet; with `clusters`, rows will be counted by those as well, and
     with `class_sums` of no classes, embeddings will be summed."""
     none = torch.zeros(0, dtype=torch.int64, device=device)
-    regional = None
-    if regions is not None:
-        R, C, G = regions.sizes.shape
-        regional = replace(start(R * C, G, device), keeps=False)
+    by_cluster = None
+    if clusters is not None:
+        R, C, G = clusters.sizes.shape
+        by_cluster = replace(start(R * C, G, device), keeps=False)
     return CountState(
         n_codebooks,
         n_pairs,
-        (Tally(none, none.int()),),
+        (SparseCounts(none, none.int()),),
         none,
         none.int().view(0, n_codebooks),
         none,
         n_pairs,
-        regions,
-        regional,
+        clusters,
+        by_cluster,
         class_sums=class_sums,
     )
 
 
-def with_regions(state: CountState, regions: Regions) -> CountState:
-    """The same state, what was counted being counted by regions as well."""
-    C, K, R, G = state.n_codebooks, state.n_pairs, regions.n_cuts, regions.n_regions
+def with_clusters(state: CountState, clusters: KeyClusters) -> CountState:
+    """The same state, what was counted being counted by clusters as well."""
+    C, K, R, G = state.n_codebooks, state.n_pairs, clusters.n_partitions, clusters.n_clusters
     pair, column = state.whole.places // CLASS_STRIDE, state.whole.places % CLASS_STRIDE
-    of_key = regions.of_key.view(R, C * K)
+    of_key = clusters.of_key.view(R, C * K)
     first = torch.arange(R, device=state.device)[:, None] * C * G
-    region = first + pair // K * G + of_key[:, pair].long()  # (R, E)
+    cluster = first + pair // K * G + of_key[:, pair].long()  # (R, E)
     counts = state.whole.counts.expand(R, -1)
-    found = in_order((region * CLASS_STRIDE + column).flatten(), counts.flatten())
-    regional = grow(start(R * C, G, state.device), len(state.per_class))
-    regional = replace(regional, tallies=(found,), per_class=state.per_class, keeps=False)
-    return replace(state, regions=regions, regional=regional)
+    found = in_order((cluster * CLASS_STRIDE + column).flatten(), counts.flatten())
+    by_cluster = grow(start(R * C, G, state.device), len(state.per_class))
+    by_cluster = replace(by_cluster, tallies=(found,), per_class=state.per_class, keeps=False)
+    return replace(state, clusters=clusters, by_cluster=by_cluster)
 
 
 def grow(state: CountState, n_columns: int) -> CountState:
     """The same state with room for more classes."""
     per_class = torch.nn.functional.pad(state.per_class, (0, n_columns - len(state.per_class)))
-    regional = state.regional and grow(state.regional, n_columns)
+    by_cluster = state.by_cluster and grow(state.by_cluster, n_columns)
     sums = state.class_sums and state.class_sums.grow(n_columns)
-    return replace(state, per_class=per_class, regional=regional, class_sums=sums)
+    return replace(state, per_class=per_class, by_cluster=by_cluster, class_sums=sums)
 
 
-def more_pairs(state: CountState, n_pairs: int, regions: Regions | None = None) -> CountState:
+def more_pairs(state: CountState, n_pairs: int, clusters: KeyClusters | None = None) -> CountState:
     """The same state with room for more pairs a codebook; those there keep their numbers."""
     pair, column = state.whole.places // CLASS_STRIDE, state.whole.places % CLASS_STRIDE
     pair = pair // state.n_pairs * n_pairs + pair % state.n_pairs
-    whole = Tally(pair * CLASS_STRIDE + column, state.whole.counts)
+    whole = SparseCounts(pair * CLASS_STRIDE + column, state.whole.counts)
     state = replace(state, n_pairs=n_pairs, smoothed_pairs=n_pairs, tallies=(whole,))
-    return state if regions is None else with_regions(state, regions)
+    return state if clusters is None else with_clusters(state, clusters)
 
 
 def update(state: CountState, codes: Tensor, columns: Tensor, sign: int = 1) -> CountState:
@@ -173,12 +173,12 @@ def update(state: CountState, codes: Tensor, columns: Tensor, sign: int = 1) -> 
         for rows in torch.argsort(columns, stable=True).split(step):
             state = update(state, sparse.some_rows(codes, rows), columns[rows], sign)
         return state
-    regional = None
-    if state.regions is not None and state.regional is not None:
-        in_regions = region_codes(state.regions, codes)
-        regional = update(state.regional, in_regions, columns, sign)
+    by_cluster = None
+    if state.clusters is not None and state.by_cluster is not None:
+        in_regions = cluster_codes(state.clusters, codes)
+        by_cluster = update(state.by_cluster, in_regions, columns, sign)
     change = sparse.count(codes, columns, state.n_pairs, present)
-    distinct, change = change.places, Tally(change.places, sign * change.counts)
+    distinct, change = change.places, SparseCounts(change.places, sign * change.counts)
     per_class = state.per_class + sign * rows_per_class
     if not state.keeps:  # of key clusters no row is
         kept_codes, kept_columns = state.kept_codes, state.kept_columns
@@ -204,14 +204,14 @@ def update(state: CountState, codes: Tensor, columns: Tensor, sign: int = 1) -> 
         per_class=per_class,
         kept_codes=kept_codes,
         kept_columns=kept_columns,
-        regional=regional,
+        by_cluster=by_cluster,
     )
 
 
-def region_codes(regions: Regions, codes: Tensor) -> Tensor:
-    """The regions (n, R·C) of keys with codes (n, C), cut by cut."""
+def cluster_codes(clusters: KeyClusters, codes: Tensor) -> Tensor:
+    """The clusters (n, R·C) of keys with codes (n, C), partition by partition."""
     where = codes.T.long()  # (C, n)
-    return torch.cat([cut.gather(1, where) for cut in regions.of_key]).T.int()
+    return torch.cat([partition.gather(1, where) for partition in clusters.of_key]).T.int()
 
 
 def update_sums(state: CountState, sums: ClassSums | None, sign: int = 1) -> CountState:
@@ -234,12 +234,14 @@ def update_together(state: CountState, codes: Tensor, columns: Tensor) -> CountS
     one process had counted all rows.
     """
     C, K, Y = state.n_codebooks, state.n_pairs, len(state.per_class)
-    regional = None
-    if state.regions is not None and state.regional is not None:
-        regional = update_together(state.regional, region_codes(state.regions, codes), columns)
+    by_cluster = None
+    if state.clusters is not None and state.by_cluster is not None:
+        by_cluster = update_together(
+            state.by_cluster, cluster_codes(state.clusters, codes), columns
+        )
     empty = replace(start(C, K, state.device), keeps=state.keeps)
     own = update(grow(empty, Y), codes, columns)
-    whole = Tally(*sparse.summed(own.whole.places, own.whole.counts, C, K, Y))
+    whole = SparseCounts(*sparse.summed(own.whole.places, own.whole.counts, C, K, Y))
     kept = own.kept_codes if K > 1 << 16 else own.kept_codes.to(torch.uint16)  # half the bytes
     return replace(
         state,
@@ -249,7 +251,7 @@ def update_together(state: CountState, codes: Tensor, columns: Tensor) -> CountS
             [state.kept_codes, *(k.int() for k in process_group.all_gather(kept))]
         ),
         kept_columns=torch.cat([state.kept_columns, *process_group.all_gather(own.kept_columns)]),
-        regional=regional,
+        by_cluster=by_cluster,
     )
 
 
@@ -262,22 +264,24 @@ def merge(first: CountState, second: CountState) -> CountState:
             f"second: expected counts of the same codebooks, pairs and classes, {ours}; "
             f"got {theirs}; use grow"
         )
-    if first.regions is not None and not _same(first.regions, second.regions):
-        second = with_regions(second, first.regions)
+    if first.clusters is not None and not _same(first.clusters, second.clusters):
+        second = with_clusters(second, first.clusters)
     return replace(
         first,
         tallies=(merged(first.whole, second.whole),),
         per_class=first.per_class + second.per_class,
         kept_codes=torch.cat([first.kept_codes, second.kept_codes]),
         kept_columns=torch.cat([first.kept_columns, second.kept_columns]),
-        regional=first.regional and second.regional and merge(first.regional, second.regional),
+        by_cluster=first.by_cluster
+        and second.by_cluster
+        and merge(first.by_cluster, second.by_cluster),
         class_sums=first.class_sums
         and second.class_sums
         and first.class_sums.plus(second.class_sums),
     )
 
 
-def _same(first: Regions, second: Regions | None) -> bool:
+def _same(first: KeyClusters, second: KeyClusters | None) -> bool:
     return first is second or (second is not None and torch.equal(first.of_key, second.of_key))
 
 
@@ -298,7 +302,7 @@ def map_classes(state: CountState, target: Tensor) -> CountState:
         per_class=per_class,
         kept_codes=state.kept_codes[left],
         kept_columns=target[state.kept_columns[left]],
-        regional=state.regional and map_classes(state.regional, target),
+        by_cluster=state.by_cluster and map_classes(state.by_cluster, target),
         class_sums=state.class_sums and state.class_sums.map_classes(target, len(per_class)),
     )
 
@@ -319,7 +323,7 @@ def only_pairs(state: CountState, place: Tensor) -> CountState:
         tallies=(in_order(places[read], state.whole.counts[read]),),
         kept_codes=state.kept_codes[:0],
         kept_columns=state.kept_columns[:0],
-        regions=state.regions and state.regions.of_pairs(place),
+        clusters=state.clusters and state.clusters.of_pairs(place),
     )
 
 
@@ -328,14 +332,14 @@ def codebook(state: CountState, book: int) -> CountState:
     empty = replace(start(1, state.n_pairs, state.device), smoothed_pairs=state.smoothed_pairs)
     own = (of_books(_lists(state), [book], state.n_pairs),)
     found = replace(empty, tallies=own, per_class=state.per_class)
-    if state.regions is None or state.regional is None:
+    if state.clusters is None or state.by_cluster is None:
         return found
-    regions = Regions(state.regions.of_key[:, [book]], state.regions.sizes[:, [book]])
-    books = [cut * state.n_codebooks + book for cut in range(regions.n_cuts)]
-    empty = start(regions.n_cuts, regions.n_regions, state.device)
-    own = (of_books(_lists(state.regional), books, regions.n_regions),)
-    regional = replace(empty, tallies=own, per_class=state.per_class, keeps=False)
-    return replace(found, regions=regions, regional=regional)
+    clusters = KeyClusters(state.clusters.of_key[:, [book]], state.clusters.sizes[:, [book]])
+    books = [partition * state.n_codebooks + book for partition in range(clusters.n_partitions)]
+    empty = start(clusters.n_partitions, clusters.n_clusters, state.device)
+    own = (of_books(_lists(state.by_cluster), books, clusters.n_clusters),)
+    by_cluster = replace(empty, tallies=own, per_class=state.per_class, keeps=False)
+    return replace(found, clusters=clusters, by_cluster=by_cluster)
 
 
 def canonical(state: CountState) -> dict[str, Tensor]:
@@ -387,6 +391,6 @@ def at(state: CountState, places: Tensor) -> Tensor:
     return sparse.at(_lists(state), places)
 
 
-def _lists(state: CountState) -> tuple[Tally, ...]:
+def _lists(state: CountState) -> tuple[SparseCounts, ...]:
     """The state's tallies, as one if they were merged for a reader."""
     return (state.whole,) if "whole" in vars(state) else state.tallies

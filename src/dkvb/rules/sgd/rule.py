@@ -12,7 +12,7 @@ from torch.nn.functional import embedding_bag, pad
 from dkvb._support import process_group, validation
 from dkvb._support.files import State
 from dkvb.bottleneck import Batch, Keys
-from dkvb.bottleneck.sharding import own_codebooks
+from dkvb.bottleneck.sharding import local_codebooks
 from dkvb.kernels.sgd import pool
 from dkvb.rules import candidates
 from dkvb.rules.base import Evidence, Rule, check_fits, check_one_process
@@ -80,7 +80,7 @@ class SGD(Rule):
         validation.one_of("candidate_keys", self.candidate_keys, candidates.OPTIONS)
 
     def local_keys(self, keys: Keys) -> Keys:
-        return keys if process_group.world_size() == 1 else own_codebooks(keys)
+        return keys if process_group.world_size() == 1 else local_codebooks(keys)
 
     def start(self, keys: Keys, *, seed: int = 0, open_ended: bool = True) -> Self:
         own = self.local_keys(keys)
