@@ -99,6 +99,13 @@ class ClassMeans:
         within = float(squares[-1] - tree_sum(squares[:-1], dim=0)) - explained
         return self._metric.rest * max(0.0, within) / (n - seen)
 
+    @property
+    def unseen_noise(self) -> float:
+        """How much more the scores of rows vary than those of rows that `left_out` takes to be like
+        the mean of their class outside of principal axes."""
+        inside = self.variance - self._outside
+        return math.sqrt(self.variance / inside) if inside > 0 else 1.0
+
     def linear(self, balanced: bool) -> tuple[Tensor, Tensor]:
         """Matrix (m, Y) and offsets (Y,) that lead from rows to scores, as exported graphs have
         them: rows after conditioning but for its linear map."""

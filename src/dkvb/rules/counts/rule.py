@@ -163,7 +163,7 @@ class Counts(Rule):
         left_out = posterior.leave_one_out(
             state, most=CALIBRATION_ROWS, **how, pooling=self.pooling
         )
-        scores, guess, width = left_out.scores, 1.0, PRIOR_WIDTH
+        scores, guess, width, noise = left_out.scores, 1.0, PRIOR_WIDTH, 1.0
         if self.pooling == "posterior":
             scale = posterior.scale_of(state.n_codebooks)
             guess = scale
@@ -172,8 +172,10 @@ class Counts(Rule):
                 balanced = self.class_weight is not None
                 scores = scores + scale * means.left_out(rows, left_out.columns, balanced)
                 guess, width = scale * means.temperature, TEMPERATURE_WIDTH
+                noise = means.unseen_noise
             scores = scores.masked_fill(state.per_class == 0, -torch.inf)
-        return fit_temperature(scores, left_out.columns, guess, left_out.weights, width)
+        weights = left_out.weights
+        return noise * fit_temperature(scores, left_out.columns, guess / noise, weights, width)
 
     def evidence(self, batch: Batch) -> Evidence:
         codes = self.codes(batch)
