@@ -31,6 +31,7 @@ ROWS = {
     "bottleneck:rule=least_squares,n_codebooks=320,n_pairs=64": (
         "**bottleneck, `least_squares`**, 20,480 pairs"
     ),
+    "kernel": "**`KernelClassifier`** (keeps embeddings)",
     "linear": "linear probe",
     "mlp": "MLP",
     "sdmlp:n_neurons=1000": "SDMLP, 1,000 neurons",

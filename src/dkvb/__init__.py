@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from dkvb.estimators.kernel import KernelClassifier
     from dkvb.estimators.regressor import BottleneckRegressor
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "BottleneckClassifier",
     "BottleneckRegressor",

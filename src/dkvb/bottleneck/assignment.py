@@ -13,7 +13,7 @@ from torch import Tensor
 
 from dkvb.bottleneck.keys import Keys
 
-READ_TEMPERATURE = 0.6
+READ_TEMPERATURE = 0.8
 LEVELS = 65535  # weights are whole multiples of 1/LEVELS, so that sums of their products are exact
 BLOCK = 128  # rows multiplied at a time where a row's weights must not depend on its batch
 _LARGEST = 65504.0  # that float16 can hold
