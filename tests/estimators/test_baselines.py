@@ -1,4 +1,4 @@
-"""Each rival against an obvious version of itself, or scikit-learn's."""
+"""Each baseline against an obvious version of itself, or scikit-learn's."""
 
 import numpy as np
 import pytest

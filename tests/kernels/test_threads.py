@@ -58,10 +58,10 @@ def test_a_forked_child_works_after_the_parent_has():
 def test_an_error_in_one_worker_frees_the_others():
     def kernel(state, worker, workers, meetings):
         if worker == 1:
-            raise MemoryError("no room")
+            raise MemoryError("no memory")
         _numba.wait(state, meetings, workers)
 
-    with pytest.raises(MemoryError, match="no room"):
+    with pytest.raises(MemoryError, match="no memory"):
         _numba.run(kernel, 2, 1)
 
 

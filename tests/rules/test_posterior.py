@@ -115,10 +115,10 @@ def test_a_left_out_row_was_never_seen(class_weight, clusters):
     for row, code, column in zip(scores, kept, columns, strict=True):
         without = counts.update(state, code[None], column[None], sign=-1)
         own = posterior._summed_logs(without, code[None], 0.1)[0, column]
-        placed = posterior.class_balance(state, 0.1, class_weight)
+        balance = posterior.class_balance(state, 0.1, class_weight)
         rows = without.per_class[column].double() / len(y)
         prior_term = rows.log() if class_weight is None else 0.0
-        expected = (own - C * placed.shift[column]) / placed.scale[column] + prior_term
+        expected = (own - C * balance.shift[column]) / balance.scale[column] + prior_term
         np.testing.assert_allclose(row[column], expected, rtol=1e-9)
         others = torch.arange(Y) != column
         plain = posterior.log_posterior(
@@ -149,12 +149,12 @@ def test_pruned_counts_keep_their_regions():
     place = torch.argsort(state.usage == 0, dim=1, stable=True)[
         :, : int((state.usage > 0).sum(1).max())
     ]
-    sealed = counts.only_pairs(state, place)
+    frozen = counts.only_pairs(state, place)
     new = (codes[:9, :, None] == place).int().argmax(dim=2)
     for class_weight in CLASS_WEIGHTS:
         how = {"pseudocount": 0.1, "class_weight": class_weight}
         before = posterior.log_posterior(state, codes[:9], **how)
-        np.testing.assert_allclose(posterior.log_posterior(sealed, new, **how), before, rtol=1e-9)
+        np.testing.assert_allclose(posterior.log_posterior(frozen, new, **how), before, rtol=1e-9)
 
 
 def test_regions_hold_keys_that_lie_together():

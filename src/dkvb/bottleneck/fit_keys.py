@@ -168,15 +168,17 @@ def fit_keys(
     )
     if by_rows:
         n_codebooks = min(n_codebooks, max(FEWEST_CODEBOOKS, rows.at_least // ROWS_PER_CODEBOOK))
-    room = rows.at_least if explicit_pairs else _room(rows.at_least)
-    if explicit_pairs and room < n_pairs:  # else nobody asked for a number of pairs
+    most_pairs = rows.at_least if explicit_pairs else _most_pairs(rows.at_least)
+    if explicit_pairs and most_pairs < n_pairs:  # else nobody asked for a number of pairs
         warnings.warn(
-            f"n_pairs: {n_pairs} keys per codebook need as many rows; X has {room} to fit them, "
-            f"so each codebook gets {room} pairs",
+            f"n_pairs: {n_pairs} keys per codebook need as many rows; X has {most_pairs} to fit "
+            f"them, so each codebook gets {most_pairs} pairs",
             FewRowsWarning,
             stacklevel=2,
         )
-    fit = FitSettings(method, min(n_pairs, room), passes, rows.batch_rows(batch_size), decay, seed)
+    fit = FitSettings(
+        method, min(n_pairs, most_pairs), passes, rows.batch_rows(batch_size), decay, seed
+    )
     conditioned = fit_conditioning(rows.sample, conditioning, n_components)
     heads_of = make_projection(
         projection, conditioned.output_width, n_codebooks=n_codebooks, key_dim=key_dim, seed=seed
@@ -198,7 +200,7 @@ def fit_keys(
     return fitted
 
 
-def _room(n_rows: int) -> int:
+def _most_pairs(n_rows: int) -> int:
     """How many keys so many rows can fit: a few in any case, or nothing could be told apart."""
     return max(n_rows // ROWS_PER_KEY, min(FEWEST_PAIRS, n_rows))
 

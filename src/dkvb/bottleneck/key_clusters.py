@@ -33,7 +33,7 @@ class KeyClusters:
 
     @property
     def n_clusters(self) -> int:
-        """Room for clusters in a partition of a codebook: G."""
+        """The number of clusters in a partition of a codebook: G."""
         return self.sizes.shape[2]
 
     @cached_property

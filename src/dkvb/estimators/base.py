@@ -81,7 +81,7 @@ class StreamClassifier(OpenClassifier):
 
     @abstractmethod
     def _grow(self, n_columns: int) -> None:
-        """Make room for `n_columns` columns; those there stay."""
+        """Extend the state to `n_columns` classes; those learned stay."""
 
     @abstractmethod
     def _learn(self, rows: Rows, columns: Columns) -> None:

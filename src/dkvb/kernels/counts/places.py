@@ -1,3 +1,3 @@
 """Where counts stand in a list: pair · CLASS_STRIDE + class."""
 
-CLASS_STRIDE = 1 << 20  # of classes that a place has room for
+CLASS_STRIDE = 1 << 20  # more than the number of classes

@@ -110,7 +110,7 @@ def launch(
         FIRST=first_pass,
         GATHER=order is not None,
         **tile,
-        num_stages=3 if D <= 32 else 1,  # wide keys leave no room for loading ahead
+        num_stages=3 if D <= 32 else 1,  # wide keys leave no shared memory for loading ahead
     )
 
 

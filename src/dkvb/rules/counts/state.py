@@ -146,7 +146,7 @@ def with_clusters(state: CountState, clusters: KeyClusters) -> CountState:
 
 
 def grow(state: CountState, n_columns: int) -> CountState:
-    """The same state with room for more classes."""
+    """The same state with more classes."""
     per_class = torch.nn.functional.pad(state.per_class, (0, n_columns - len(state.per_class)))
     by_cluster = state.by_cluster and grow(state.by_cluster, n_columns)
     sums = state.class_sums and state.class_sums.grow(n_columns)
@@ -154,7 +154,7 @@ def grow(state: CountState, n_columns: int) -> CountState:
 
 
 def more_pairs(state: CountState, n_pairs: int, clusters: KeyClusters | None = None) -> CountState:
-    """The same state with room for more pairs a codebook; those there keep their numbers."""
+    """The same state with more pairs per codebook; those there keep their numbers."""
     pair, column = state.whole.places // CLASS_STRIDE, state.whole.places % CLASS_STRIDE
     pair = pair // state.n_pairs * n_pairs + pair % state.n_pairs
     whole = SparseCounts(pair * CLASS_STRIDE + column, state.whole.counts)
