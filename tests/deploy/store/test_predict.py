@@ -160,13 +160,14 @@ def test_predict_searches_keys_once_and_projects_once(place, monkeypatch, thresh
     X, y = rows()
     clf = bottleneck("counts", novelty_threshold=threshold).fit(X, y)
     create("model", clf, overwrite=True).close()
-    calls = Counter()
+    calls, keys = Counter(), clf.keys_
+    assert len(X) != keys.projection.width
 
     def count(home, name):
         real = getattr(home, name)
 
         def counted(*arguments, **named):
-            calls[name] += 1
+            calls[name] += len(arguments[1]) != keys.projection.width  # not of a basis
             return real(*arguments, **named)
 
         monkeypatch.setattr(home, name, counted)

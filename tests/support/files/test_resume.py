@@ -6,7 +6,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from dkvb.benchmark.runner import epochs_of, set_epochs
+from dkvb.benchmark.runner import get_epochs, set_epochs
 from dkvb.estimators.registry import load_classifier
 
 from ...estimators.settings import NAMES
@@ -19,7 +19,7 @@ STAGES = [["yak", "ant"], ["bee"], ["cow", "ant"]]
 def steps(name):
     """A run as the loop of `evaluate` cuts it: stages, and inside them pieces of some epochs."""
     X, y = rows()
-    epochs = epochs_of(make(name)) if getattr(make(name), "learns_in_epochs", True) else None
+    epochs = get_epochs(make(name)) if getattr(make(name), "learns_in_epochs", True) else None
     for classes in STAGES:
         stage = np.isin(y, classes)
         pieces = [None] if epochs is None else np.diff(np.linspace(0, epochs, 4).astype(int))

@@ -260,7 +260,7 @@ def test_rounded_values_cost_little_and_go_on_learning(path, dtype):
 
 
 LABELS = {
-    "strings": np.array(["ä", "b c", "", "\ud800"]),
+    "strings": np.array(["ä", "b c", "", "🦊"]),
     "integers": np.array([3, -1, 2**40, 0]),
     "small integers": np.array([3, -1, 7, 0], dtype=np.int8),
     "floats": np.array([3.0, -1.0, 2.0, 0.0], dtype=np.float32),
