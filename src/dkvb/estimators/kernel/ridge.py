@@ -17,6 +17,7 @@ from torch import Tensor
 
 LAMBDAS = (1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)  # of the mean diagonal of K
 BLOCK = 8192  # columns of a triangular inverse at a time
+FEW_PER_CLASS = 5  # examples up to which λ within a whole standard error are as good
 GRID_ROWS = 1000  # up to which all λ are tried, instead of those around the best so far
 
 _LAPACK: dict[torch.dtype, Any] = {
@@ -139,10 +140,11 @@ def class_factors(counts: Tensor) -> Tensor:
 def select_lambda(
     kernel: Tensor, targets: Tensor, weights: Tensor, start: float
 ) -> tuple[float, float]:
-    """The λ with the highest leave-one-out balanced accuracy, equal ones to the larger, and that.
+    """The λ with the highest leave-one-out balanced accuracy, and that accuracy.
 
-    With few rows all λ are tried, and scores are smoothed over neighbours, so that single rows
-    decide less; with many, the search climbs from `start`.
+    With few rows all λ are tried, scores are smoothed over neighbours, so that single rows decide
+    less, and λ is in the middle of those that cannot be told apart; with many, the search climbs
+    from `start`.
     """
     unit = float(kernel.diagonal().mean())
     factors = class_factors((targets * weights[:, None]).sum(dim=0))
@@ -162,8 +164,20 @@ def select_lambda(
     whole = [scores[i] for i in range(len(LAMBDAS))]
     before, after = [whole[0], *whole[:-1]], [*whole[1:], whole[-1]]
     smooth = [(a + 2 * b + c) / 4 for a, b, c in zip(before, whole, after, strict=True)]
-    place = max(range(len(LAMBDAS)), key=lambda i: (round(smooth[i], 12), i))
+    enough = max(smooth) - _tolerance(max(smooth), targets, weights) - 1e-12
+    good = [i for i in range(len(LAMBDAS)) if smooth[i] >= enough]
+    place = good[len(good) // 2]
     return LAMBDAS[place], smooth[place]
+
+
+def _tolerance(score: float, targets: Tensor, weights: Tensor) -> float:
+    """How far below the best leave-one-out accuracy λ are as good: one standard error with few
+    examples per class, which cannot tell them apart, and less with more of them."""
+    mass = (targets * weights[:, None]).sum(dim=0)
+    n, n_classes = float(mass.sum()), int((mass > 0).sum())
+    right = (score * n + 1) / (n + 2)  # never without doubt
+    deviation = (right * (1 - right) / n) ** 0.5
+    return float(min(1.0, FEW_PER_CLASS * n_classes / n) * deviation)
 
 
 def _score(

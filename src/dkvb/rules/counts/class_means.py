@@ -12,7 +12,7 @@ where classes have few rows, and all that lies outside of these axes like the la
 where N_y are the rows of class y, N their mean over classes, and W the variance of rows around the
 mean of their class, pooled over classes. The mean of N rows lies W/N away from the true mean;
 without W/N_y classes of few rows would be at a disadvantage, and it is left out where classes are
-not balanced. Constants were chosen on small streams of CIFAR-10 (docs/research.md).
+not balanced. How constants were chosen: docs/research.md.
 """
 
 from __future__ import annotations
