@@ -55,7 +55,7 @@ def select_setting(
     conditionings: dict[str, Conditioning],
     device: torch.device | str,
 ) -> tuple[Setting, KernelFunction]:
-    """The setting with the highest leave-one-out accuracy, equal ones to the larger λ; its kernel.
+    """The setting with the highest leave-one-out accuracy, and its kernel.
 
     First the conditioning, then the width of the RBF kernel, then the arc-cosine kernel, all with
     their best λ; then λ again on more rows.
