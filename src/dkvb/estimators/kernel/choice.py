@@ -1,4 +1,4 @@
-"""The choice of kernel and noise by exact leave-one-out accuracy."""
+"""The choice of kernel and noise by exact leave-one-out."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dkvb.bottleneck.heads import Conditioning
 from dkvb.estimators.kernel.conditionings import PLAIN
 from dkvb.estimators.kernel.examples import Distinct, Examples
 from dkvb.estimators.kernel.functions import ARC_COSINE, RBF, KernelFunction
-from dkvb.estimators.kernel.ridge import select_lambda
+from dkvb.estimators.kernel.ridge import LeaveOneOut, select_best, try_lambdas
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ def select_setting(
     conditionings: dict[str, Conditioning],
     device: torch.device | str,
 ) -> tuple[Setting, KernelFunction]:
-    """The setting with the highest leave-one-out accuracy, and its kernel.
+    """The setting that leave-one-out finds best (see `select_best`), and its kernel.
 
     First the conditioning, then the width of the RBF kernel, then the arc-cosine kernel, all with
     their best λ; then λ again on more rows.
@@ -63,8 +63,10 @@ def select_setting(
     place = torch.device(device).type
     which, x, targets, weights = _sample(examples, rows, KERNEL_ROWS[place], device)
     z = {name: conditioning(x) for name, conditioning in conditionings.items()}
-    best = Setting(score=-1.0)
-    function = KernelFunction(RBF)
+    n = float(weights.sum())
+    tried: dict[Setting, LeaveOneOut] = {}
+    functions: dict[Setting, KernelFunction] = {}
+    best = Setting()
     steps: tuple[Callable[[], list[Setting]], ...] = (
         lambda: [Setting(name) for name in conditionings],
         lambda: [replace(best, width=w) for w in WIDTHS if w != best.width],
@@ -72,18 +74,21 @@ def select_setting(
     )
     for candidates in steps:
         for one in candidates():
-            chosen = KernelFunction.of(one.kind, one.width, z[one.conditioning])
-            kernel = chosen.matrix(z[one.conditioning])
-            noise, score = select_lambda(kernel, targets, weights, one.noise)
-            if (score, noise) > (best.score, best.noise):
-                best, function = replace(one, noise=noise, score=score), chosen
+            function = KernelFunction.of(one.kind, one.width, z[one.conditioning])
+            found = try_lambdas(function.matrix(z[one.conditioning]), targets, weights, one.noise)
+            for noise, quality in found.items():
+                setting = replace(one, noise=noise, score=quality.accuracy)
+                tried[setting], functions[setting] = quality, function
+        best = select_best(tried, n)
+    function = functions[best]
     if len(which) < len(rows.hashes):
         _, x, targets, weights = _sample(examples, rows, LAMBDA_ROWS[place], device)
         kernel = function.matrix(conditionings[best.conditioning](x))
-        noise, score = select_lambda(kernel, targets, weights, best.noise)
-        best = replace(best, noise=noise, score=score)
+        found = try_lambdas(kernel, targets, weights, best.noise)
+        noise = select_best(found, float(weights.sum()))
+        best = replace(best, noise=noise, score=found[noise].accuracy)
     log.info(
-        "chosen by leave-one-out accuracy %.4f: %s kernel, width %g, conditioning %s, lambda %g",
+        "chosen by leave-one-out, accuracy %.4f: %s kernel, width %g, conditioning %s, lambda %g",
         best.score,
         best.kind,
         best.width,

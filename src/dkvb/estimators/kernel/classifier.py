@@ -41,7 +41,7 @@ class KernelClassifier(OpenClassifier, SavedWithKeys):
 
     The learned state is the multiset of examples. Any order, batching, split and merge give the
     same bits, and unlearning (`forget`) is deleting. Conditioning, kernel and ridge strength are
-    chosen by exact leave-one-out balanced accuracy: in `fit` and `tune`, whenever the number of
+    chosen by exact leave-one-out: in `fit` and `tune`, whenever the number of
     examples has doubled, and after every unlearning. In between one more example is an update of
     the solution. Predictions are a function of the set of examples after `tune`. Scores are
     normalised per class (class-balanced).

@@ -7,18 +7,24 @@ costs O(N²) each and solves nothing again.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from scipy.linalg import lapack
 from torch import Tensor
 
-LAMBDAS = (1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)  # of the mean diagonal of K
+# in units of the mean diagonal of K
+LAMBDAS: tuple[float, ...] = (1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 BLOCK = 8192  # columns of a triangular inverse at a time
-FEW_PER_CLASS = 5  # examples up to which λ within a whole standard error are as good
+TEMPERATURES = (3.0, 5.0, 8.0, 12.0, 18.0, 27.0, 40.0)  # that scores are multiplied by
+EQUAL = 0.5  # standard errors by which accuracies may differ and are taken for equal
 GRID_ROWS = 1000  # up to which all λ are tried, instead of those around the best so far
+
+T = TypeVar("T")
 
 _LAPACK: dict[torch.dtype, Any] = {
     torch.float64: (lapack.dpotrf, lapack.dtrtri),
@@ -137,62 +143,67 @@ def class_factors(counts: Tensor) -> Tensor:
     return factors / factors.sum().clamp(min=1e-300) * present.sum()
 
 
-def select_lambda(
-    kernel: Tensor, targets: Tensor, weights: Tensor, start: float
-) -> tuple[float, float]:
-    """The λ with the highest leave-one-out balanced accuracy, and that accuracy.
+@dataclass(frozen=True)
+class LeaveOneOut:
+    """How well the other rows predict each row, both measures averaged over classes."""
 
-    With few rows all λ are tried, scores are smoothed over neighbours, so that single rows decide
-    less, and λ is in the middle of those that cannot be told apart; with many, the search climbs
-    from `start`.
+    accuracy: float
+    log_loss: float  # of the best of a few temperatures
+
+    def doubt(self, n: float) -> float:
+        """The standard error of the accuracy among n examples, never zero."""
+        right = (self.accuracy * n + 1) / (n + 2)
+        return float((right * (1 - right) / n) ** 0.5)
+
+
+def select_best(tried: Mapping[T, LeaveOneOut], n: float) -> T:
+    """The setting with the lowest log loss among those of the highest accuracy among n examples.
+
+    Accuracies that differ by less than half a standard error are taken for equal: which of them is
+    highest is mostly chance, and the log loss, which looks at every score, tells more.
+    """
+    highest = max(tried.values(), key=lambda one: one.accuracy)
+    enough = highest.accuracy - EQUAL * highest.doubt(n) - 1e-12
+    equal = [setting for setting, one in tried.items() if one.accuracy >= enough]
+    return min(equal, key=lambda setting: tried[setting].log_loss)
+
+
+def try_lambdas(
+    kernel: Tensor, targets: Tensor, weights: Tensor, start: float
+) -> dict[float, LeaveOneOut]:
+    """What leave-one-out says of each λ: of all with few rows, else of those around the best.
+
+    The search climbs from `start`.
     """
     unit = float(kernel.diagonal().mean())
-    factors = class_factors((targets * weights[:, None]).sum(dim=0))
-    scores: dict[int, float] = {-1: -1.0, len(LAMBDAS): -1.0}
+    n = float(weights.sum())
+    tried: dict[float, LeaveOneOut] = {}
     place = LAMBDAS.index(start)
-    few = len(kernel) <= GRID_ROWS
-    wanted = list(range(len(LAMBDAS))) if few else [place - 1, place, place + 1]
-    while wanted:
-        for tried in wanted:
-            if tried not in scores:
-                scores[tried] = _score(kernel, LAMBDAS[tried] * unit, targets, weights, factors)
-        best = max(wanted, key=lambda i: (scores[i], i))
-        wanted = [] if few or best == place else [best - 1, best, best + 1]
-        place = best
-    if not few:
-        return LAMBDAS[place], scores[place]
-    whole = [scores[i] for i in range(len(LAMBDAS))]
-    before, after = [whole[0], *whole[:-1]], [*whole[1:], whole[-1]]
-    smooth = [(a + 2 * b + c) / 4 for a, b, c in zip(before, whole, after, strict=True)]
-    enough = max(smooth) - _tolerance(max(smooth), targets, weights) - 1e-12
-    good = [i for i in range(len(LAMBDAS)) if smooth[i] >= enough]
-    place = good[len(good) // 2]
-    return LAMBDAS[place], smooth[place]
+    wanted = slice(None) if len(kernel) <= GRID_ROWS else slice(max(0, place - 1), place + 2)
+    while missing := [one for one in LAMBDAS[wanted] if one not in tried]:
+        for one in missing:
+            tried[one] = _leave_one_out(kernel, one * unit, targets, weights)
+        place = LAMBDAS.index(select_best(tried, n))
+        wanted = slice(max(0, place - 1), place + 2)
+    return tried
 
 
-def _tolerance(score: float, targets: Tensor, weights: Tensor) -> float:
-    """How far below the best leave-one-out accuracy λ are as good: one standard error with few
-    examples per class, which cannot tell them apart, and less with more of them."""
-    mass = (targets * weights[:, None]).sum(dim=0)
-    n, n_classes = float(mass.sum()), int((mass > 0).sum())
-    right = (score * n + 1) / (n + 2)  # never without doubt
-    deviation = (right * (1 - right) / n) ** 0.5
-    return float(min(1.0, FEW_PER_CLASS * n_classes / n) * deviation)
-
-
-def _score(
-    kernel: Tensor, noise: float, targets: Tensor, weights: Tensor, factors: Tensor
-) -> float:
-    """Leave-one-out balanced accuracy: the mean over classes of the share of their examples that
-    the other rows give the highest score; 0 where the problem cannot be solved."""
+def _leave_one_out(kernel: Tensor, noise: float, targets: Tensor, weights: Tensor) -> LeaveOneOut:
+    """Leave-one-out with one λ; the worst where the problem cannot be solved."""
     try:
         factor = inverse_factor(kernel, noise / weights)
     except NotPositiveDefinite:
-        return 0.0
+        return LeaveOneOut(0.0, math.inf)
     alpha = factor.T @ (factor @ targets)
     diagonal = torch.linalg.vector_norm(factor, dim=0).square()
-    best = ((targets - alpha / diagonal[:, None]) * factors).argmax(dim=1)
     mass = targets * weights[:, None]  # (N, Y) copies of each class
-    right = (torch.nn.functional.one_hot(best, targets.shape[1]) * mass).sum(dim=0)
+    present = mass.sum(dim=0) > 0
+    mass = mass[:, present]
     total = mass.sum(dim=0)
-    return float((right / total.clamp(min=1e-300))[total > 0].mean())
+    scores = (targets - alpha / diagonal[:, None])[:, present] * class_factors(total)
+    right = torch.nn.functional.one_hot(scores.argmax(dim=1), len(total))
+    losses = [
+        -float(((scores * t).log_softmax(dim=1) * mass).sum(dim=0).div(total).mean())
+        for t in TEMPERATURES
+    ]
+    return LeaveOneOut(float((right * mass).sum(dim=0).div(total).mean()), min(losses))

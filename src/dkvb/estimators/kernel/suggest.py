@@ -42,6 +42,6 @@ def suggest(
         times[predicted[best]] += 1
         from_best = squared_distances(z[best : best + 1], z)[0].double().cpu()
         if len(chosen) == 1:
-            unit = float(from_best.median()) or 1.0
+            unit = float(from_best.mean()) or 1.0  # not the median: most may be copies
         distance = torch.minimum(distance, from_best)
     return pool[chosen].numpy()
