@@ -20,12 +20,13 @@ test: lint  ## lint, then every test and every example in the documentation
 torture: export OMP_NUM_THREADS = 1
 torture: export NUMBA_NUM_THREADS = 1
 torture: $(STAMP)  ## kills, faults at every system call, threads, a full disk, spoilt files; 10 minutes
-	$(BIN)/python -m tests.deploy.store.kills --kills 100
-	$(BIN)/python -m tests.deploy.store.contention --kills 100
-	$(BIN)/python -m tests.deploy.store.faults --share 0.1
-	$(BIN)/pytest -q -p no:cacheprovider tests/deploy/store/test_full_disk.py tests/deploy/store/test_threads.py
-	$(BIN)/python -m tests.support.files.fuzz --files 10000 & models=$$!; \
-	$(BIN)/python -m tests.support.files.spoilt --files 10000 && wait $$models
+	$(BIN)/python -m tests.deploy.store.faults & faults=$$!; \
+	$(BIN)/python -m tests.support.files.fuzz --files 10000 && \
+	$(BIN)/python -m tests.support.files.spoilt --files 10400 && \
+	$(BIN)/python -m tests.deploy.store.kills --kills 100 && \
+	$(BIN)/python -m tests.deploy.store.contention --kills 100 && \
+	$(BIN)/pytest -q -p no:cacheprovider tests/deploy/store/test_full_disk.py tests/deploy/store/test_threads.py; \
+	others=$$?; wait $$faults && exit $$others
 
 lint: $(STAMP)  ## style, types, and which package may import which
 	$(BIN)/ruff check

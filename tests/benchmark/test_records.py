@@ -1,6 +1,7 @@
 """Runs that are killed, cut or repeated: `run_missing` redoes what is missing and nothing else."""
 
 import errno
+import json
 import os
 import signal
 from dataclasses import replace
@@ -227,3 +228,15 @@ def test_records_of_before_cells_can_be_read():
     line = old.to_json().replace(', "spec": "", "extra": {}', "")
     assert "spec" not in line
     assert RunRecord.from_json(line) == old
+
+
+@pytest.mark.parametrize("odd", [float("nan"), float("inf"), 1e308, 10**30, True, "0.5", [0.5]])
+def test_numbers_of_which_no_mean_can_be_taken_are_damage(odd):
+    whole = json.loads(record_of(RunSpec("a", {"seed": 1})).to_json())
+    for place in ("metrics", "times"):
+        with pytest.raises(ValueError, match="expected a whole run record"):
+            RunRecord.from_json(json.dumps(whole | {place: {"learn": odd}}))
+    point = {"task": 0, "epoch": None, "accuracy": 1.0, "per_class": [], "test_loss": None}
+    spoilt = whole | {"classes": [], "tasks": [[]], "curve": [point | {"train_loss": odd}]}
+    with pytest.raises(ValueError, match="expected a whole run record"):
+        RunRecord.from_json(json.dumps(spoilt))

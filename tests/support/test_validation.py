@@ -113,3 +113,10 @@ def test_chunks_cover_all_rows_once_and_name_the_bad_one():
     X[5, 0] = np.nan
     with pytest.raises(ValueError, match="the first is row 5"):
         list(validation.chunks(X, 3))
+
+
+def test_tensors_that_are_not_dense_are_refused():
+    X = torch.ones(4, 3)
+    for tensor in (X.to_sparse(), X.to("meta")):
+        with pytest.raises(TypeError, match="expected a dense tensor of real numbers"):
+            validation.rows(tensor)

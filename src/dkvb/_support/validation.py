@@ -105,6 +105,11 @@ def rows(X: Any, name: str = "X", width: int | None = None) -> Any:
             raise ValueError(
                 f"{name}: expected rows of one length; got rows that differ ({problem})"
             ) from None
+    if isinstance(X, Tensor) and (X.layout != torch.strided or X.is_quantized or X.is_meta):
+        raise TypeError(
+            f"{name}: expected a dense tensor of real numbers; got layout {X.layout}, dtype "
+            f"{X.dtype} on {X.device}; convert it with to_dense() or dequantize()"
+        )
     if X.ndim != 2:
         hint = "; reshape a single row with X[None, :]" if X.ndim == 1 else ""
         raise ValueError(

@@ -75,11 +75,14 @@ class RunRecord:
                 for point in content["curve"]
             ]
             _check_kinds(named)
+            for point in curve:
+                _check_numbers(point.accuracy, point.test_loss, point.train_loss, *point.per_class)
             return cls(**named | {"curve": curve})
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise ValueError(f"line: expected a whole run record; got {line[:40]!r}...") from error
 
 
+_LARGEST = 1e15  # of a metric or a time, far above any that was measured
 _KINDS: dict[str, type] = {
     **dict.fromkeys(("classifier", "stream", "run_id"), str),
     **dict.fromkeys(("classes", "tasks", "accuracy_matrix"), list),
@@ -89,10 +92,16 @@ _KINDS: dict[str, type] = {
 
 def _check_kinds(named: Mapping[str, Any]) -> None:
     """Raise for fields that are not of the types that whoever reads records relies on."""
-    numbers = [*named["metrics"].values(), *named["times"].values()]
-    right = all(type(named[name]) is kind for name, kind in _KINDS.items() if name in named)
-    if not right or not all(type(one) in (int, float, type(None)) for one in numbers):
+    if not all(type(named[name]) is kind for name, kind in _KINDS.items() if name in named):
         raise TypeError("a field has another type")
+    _check_numbers(*named["metrics"].values(), *named["times"].values())
+
+
+def _check_numbers(*numbers: Any) -> None:
+    """Raise for what is neither None nor a number of which a mean and a deviation can be taken."""
+    for one in numbers:
+        if one is not None and not (type(one) in (int, float) and abs(one) <= _LARGEST):
+            raise TypeError(f"expected a finite number; got {one!r:.20}")
 
 
 def _is_required(field: Any) -> bool:

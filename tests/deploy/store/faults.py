@@ -29,15 +29,16 @@ import numpy as np
 import torch
 
 from dkvb.deploy.store import AppliedError, create, folder, open_folder, read_folder
+from dkvb.deploy.store.history import UNLEARNING
 from dkvb.estimators.registry import make_classifier
 
 from ...support.files.models import rows
 from .shared import learned
 
-CALLS = (
-    "open", "write", "fsync", "replace", "unlink", "ftruncate", "fchmod", "chmod", "lseek", "mkdir",
-)  # fmt: skip
-WAYS = ("error", "interrupt", "kill")
+CHANGING = ("open", "write", "fsync", "replace", "unlink", "ftruncate", "fchmod", "chmod", "mkdir")
+READING = ("read", "pread", "lseek", "close", "stat", "lstat", "fstat", "listdir")
+NAMES = ("kernel", "counts", "samples", "least_squares", "sgd", "prototypes")
+ERRORS = ("error", "interrupt")
 X, Y = rows()
 SECRET = ["secret-word"] * 3
 ID = "operation-17"
@@ -47,7 +48,8 @@ class Fault:
     """Something that happens at one system call."""
 
     def __init__(self, number: int | None, way: str = "error", after: bool = False) -> None:
-        self.number, self.way, self.after, self.calls = number, way, after, 0
+        self.number, self.way, self.after = number, way, after
+        self.calls: list[str] = []  # names of the system calls so far
 
     def strike(self) -> None:
         if self.way == "kill":
@@ -58,16 +60,18 @@ class Fault:
 
     @contextmanager
     def armed(self) -> Iterator[None]:
-        with mock.patch.multiple(os, **{name: self._struck(name) for name in CALLS}):
+        with mock.patch.multiple(os, **{name: self._struck(name) for name in CHANGING + READING}):
             yield
 
     def _struck(self, name: str) -> Callable[..., Any]:
         real = getattr(os, name) if name != "fsync" else _nothing  # nobody pulls the plug here
 
         def call(*arguments: Any, **named: Any) -> Any:
-            self.calls += 1
-            struck = self.calls == self.number
+            self.calls.append(name)
+            struck = len(self.calls) == self.number
             if struck and not self.after:
+                if name == "close":  # which frees the handle whatever it returns
+                    real(*arguments)
                 self.strike()
             result = real(*arguments, **named)
             if struck:
@@ -103,9 +107,16 @@ BEFORE = ((X, Y), (X[:3], SECRET))
 NEW = (X[3:5], ["elk"] * 2)
 
 
+LEARNING = ("learn", "first learn", "learn and compact", "close")
+
+
 def change(model: Any, operation: str, name: str) -> None:
-    if operation in ("learn", "first learn", "learn and compact"):
+    if operation in LEARNING:
         model.learn(*NEW, operation_id=ID)
+        if operation == "close":
+            model.close()
+    elif operation == "relabel":
+        model.relabel(X[:3], SECRET, ["elk"] * 3, operation_id=ID)
     elif operation == "forget":
         model.forget("secret-word", "bee", operation_id=ID)
     elif operation == "forget_samples":
@@ -122,7 +133,7 @@ def expected(operation: str, name: str) -> Any:
         return replacement()
     if operation == "fit":
         return reference(name, *BEFORE)
-    if operation in ("learn", "first learn", "learn and compact"):
+    if operation in LEARNING:
         return reference(name, *BEFORE, NEW)
     if operation == "merge":
         return reference(name, *BEFORE, (X[:9], Y[:9]))
@@ -131,14 +142,17 @@ def expected(operation: str, name: str) -> Any:
         model.forget("secret-word").forget("bee")
     if operation == "forget_samples":
         model.forget_samples(X[:3], SECRET)
+    if operation == "relabel":
+        model.relabel(X[:3], SECRET, ["elk"] * 3)
     return model
 
 
 def operations(name: str) -> list[str]:
     kept = ["fit", "overwrite", "first learn", "learn", "learn and compact", "compact"]
-    if name in ("kernel", "counts", "samples"):
-        kept += ["forget", "merge"]
-    return kept if name in ("sgd", "prototypes") else [*kept, "forget_samples"]
+    if name in ("sgd", "prototypes"):  # which cannot unlearn
+        return kept
+    kept += ["close", "merge", "forget_samples", "relabel"]
+    return kept if name == "least_squares" else [*kept, "forget"]  # by class, of stored rows
 
 
 def same(one: Any, other: Any) -> bool:
@@ -197,7 +211,9 @@ class Attack:
                 self.check_disk(self.strike(fault, None))
             else:
                 with open_folder(self.path) as model:
-                    applied = self.strike(fault, model)
+                    if self.operation == "close":  # after what was acknowledged
+                        model.learn(*NEW, operation_id=ID)
+                    applied = self.strike(fault, model) or self.operation == "close"
                     assert same(model.classifier, read_folder(self.path).classifier), "memory"
                     self.check_disk(applied)
         self.check_repeated()
@@ -260,7 +276,7 @@ class Attack:
             else ""
         )
         assert names <= {"lock", "journal", "model.safetensors", keys}, f"left behind: {names}"
-        if self.operation.startswith("forget"):
+        if self.operation in UNLEARNING:
             for path in self.path.iterdir():
                 assert b"secret-word" not in path.read_bytes(), f"in {path.name}"
         with open_folder(self.path) as model:  # and what is learned now is seen by readers
@@ -275,10 +291,12 @@ def _compacting(wanted: bool) -> Iterator[None]:
         yield
 
 
-def attack(
-    names: tuple[str, ...], share: float, seed: int, every_call: bool = True
-) -> Counter[str]:
-    """Try that share of all faults, at least one per system call; how many of each kind."""
+def attack(names: tuple[str, ...], share: float, seed: int) -> Counter[str]:
+    """Try faults at that share of all system calls; how many of each kind were tried.
+
+    At each call something fails or is interrupted, before the call or after it. At each call that
+    changes a disk the process is also killed; in between a kill finds the same disk.
+    """
     rng = np.random.default_rng(seed)
     tried: Counter[str] = Counter()
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
@@ -287,22 +305,19 @@ def attack(
         for name in names:
             for operation in operations(name):
                 trial = Attack(Path(place), name, operation)
-                kinds = [(way, after) for way in WAYS for after in (False, True)]
-                for number in range(1, trial.calls + 1):
-                    chosen = rng.random(len(kinds)) < share
-                    chosen[rng.integers(len(kinds))] |= every_call
-                    for way, after in (
-                        kind for kind, one in zip(kinds, chosen, strict=True) if one
-                    ):
-                        trial.check(Fault(number, way, after))
-                        tried[way] += 1
+                for number, call in enumerate(trial.calls, start=1):
+                    ways = [str(rng.choice(ERRORS)), *(["kill"] if call in CHANGING else [])]
+                    for way in ways:
+                        if rng.random() < share:
+                            trial.check(Fault(number, way, after=bool(rng.random() < 0.5)))
+                            tried[way] += 1
     return tried
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--share", type=float, default=1.0)
-    parser.add_argument("--names", default="kernel,counts,samples,least_squares,sgd,prototypes")
+    parser.add_argument("--names", default=",".join(NAMES))
     parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(4), "little"))
     options = parser.parse_args()
     torch.set_num_threads(1)

@@ -16,6 +16,7 @@ from dkvb.estimators.registry import load_classifier, make_classifier
 from dkvb.rules import LeastSquares
 
 from ...support.files.models import BOTTLENECKS, assert_same, bottleneck, rows
+from .faults import reference
 from .shared import assert_same_state, learned
 
 
@@ -102,6 +103,20 @@ def test_the_journal_holds_no_inputs(path):
         for row in X[:7]:
             assert row.tobytes()[:8] not in content
             assert row[:4].astype(np.float64).tobytes()[:16] not in content
+
+
+@pytest.mark.parametrize("name", ["kernel", "counts", "samples", "least_squares"])
+def test_a_label_that_was_corrected_is_gone_from_every_file(path, name):
+    X, y = rows()
+    with create(path, reference(name, (X, y))) as model:
+        model.learn(X[:5] + 1, ["secret-word"] * 5)
+        assert model.relabel(X[:5] + 1, ["secret-word"] * 5, ["elk"] * 5, operation_id="a") == 5
+        assert model.relabel(X[:5] + 1, ["secret-word"] * 5, ["elk"] * 5, operation_id="a") == 5
+        assert all(b"secret-word" not in p.read_bytes() for p in path.iterdir())
+        assert_same_state(model.classifier, reference(name, (X, y), (X[:5] + 1, ["elk"] * 5)))
+    history = read_folder(path).history
+    assert [(e.operation, e.count) for e in history] == [("fit", 60), ("learn", 5), ("relabel", 5)]
+    assert all(entry.digest is None for entry in history)
 
 
 @pytest.mark.parametrize("name", ["counts", "samples"])

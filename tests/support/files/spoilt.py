@@ -2,8 +2,8 @@
 
 `python -m tests.support.files.spoilt --files 10000`
 
-Journals, npz, npy, CSV, JSON Lines, records of runs, entries of the cache, ONNX encoders. Half of
-them are spoilt as a disk would (`fuzz.spoilt_bytes`), the other half as a person would, who makes
+Journals, npz, npy, pt, CSV, JSON Lines, Parquet, images, records of runs, entries of the cache,
+ONNX encoders. Half of them are spoilt as a disk would (`fuzz.spoilt_bytes`), the other half as a person would, who makes
 all checksums right again. Each must be read, or end with an error of one line, within a few
 seconds, without a signal, and without more memory than four times the file's size or 1 GB.
 """
@@ -26,7 +26,7 @@ import warnings
 import zipfile
 from collections import Counter
 from collections.abc import Callable
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -112,10 +112,97 @@ def spoil_npy(path: Path, rng: Rng) -> None:
     path.write_bytes(spoil_header(path.read_bytes(), rng))
 
 
-def read_npy(path: Path) -> None:
-    from dkvb.embedding.datasets import prepared
+def read_embeddings(path: Path) -> None:
+    """As `dkvb fit --data` does."""
+    from dkvb.cli._items import DEFAULTS
+    from dkvb.cli._rows import read_rows
 
-    prepared.read(path)
+    read_rows(str(path), DEFAULTS, labelled=False, device="cpu", quiet=True)
+
+
+def make_pt(folder: Path) -> Path:
+    import torch
+
+    x, y = rows()
+    torch.save((torch.from_numpy(x), torch.arange(len(y)) % 2), folder / "a.pt")
+    return folder / "a.pt"
+
+
+def spoil_pt(path: Path, rng: Rng) -> None:
+    import torch
+
+    x = torch.from_numpy(rows()[0])
+    odd: list[Any] = [
+        {"x": x}, {"y": x}, (x[:1].expand(10**10, 8), None), torch.quantize_per_tensor(x, 0.1, 0, torch.qint8), (x,), (x, x), (x, None), (x[:, :0], None), x.to_sparse(), x.double(),
+        x.to(torch.complex64), x.bool(), x[:1].expand(10**10, 8), [x, ["a"] * 60], 1.5, None,
+    ]  # fmt: skip
+    torch.save(odd[int(rng.integers(len(odd)))], path)
+
+
+def make_numbers(folder: Path) -> Path:
+    x, y = rows()
+    lines = [",".join([*map(str, row.tolist()), label]) for row, label in zip(x, y, strict=True)]
+    path = folder / "a.csv"
+    path.write_text("\n".join([",".join([*"abcdefgh", "label"]), *lines]) + "\n")
+    return path
+
+
+def make_parquet(folder: Path) -> Path:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    x, y = rows()
+    table = pa.table({"x": pa.FixedSizeListArray.from_arrays(x.ravel(), 8), "label": y.tolist()})
+    pq.write_table(table, folder / "a.parquet")
+    return folder / "a.parquet"
+
+
+def spoil_parquet(path: Path, rng: Rng) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    x, _ = rows()
+    odd: list[Any] = [
+        pa.array([None] * 60), pa.array([[1.0], [2.0, 3.0]] * 30), pa.array([["a"]] * 60),
+        pa.array([[float("nan")] * 8] * 60), pa.array([[None] * 8] * 60), pa.array([[]] * 60),
+        pa.array([{"a": 1}] * 60), pa.array(["\0"] * 60), pa.array([[10**9]] * 60),
+        pa.array(list(x.astype(np.float16))), pa.array([[[1.0]]] * 60),
+    ]  # fmt: skip
+    columns = {
+        str(rng.choice(["x", "label", "y", "", "x" * 9000])): odd[int(rng.integers(len(odd)))]
+        for _ in range(int(rng.integers(1, 4)))
+    }
+    pq.write_table(pa.table(columns), path)
+
+
+def make_image(suffix: str) -> Callable[[Path], Path]:
+    def make(folder: Path) -> Path:
+        from PIL import Image
+
+        pixels = np.random.default_rng(0).integers(0, 255, (40, 30, 3)).astype(np.uint8)
+        Image.fromarray(pixels).save(folder / f"a{suffix}", exif=Image.Exif())
+        return folder / f"a{suffix}"
+
+    return make
+
+
+def spoil_image(path: Path, rng: Rng) -> None:
+    """Other sides in the header, or another format under the same name."""
+    from PIL import Image
+
+    content = bytearray(path.read_bytes())
+    if rng.random() < 0.5:
+        Image.new("RGB", (9, 9)).save(path, format=str(rng.choice(["GIF", "TIFF", "PPM", "WEBP"])))
+        content = bytearray(path.read_bytes())
+    for _ in range(int(rng.integers(1, 4))):
+        content[int(rng.integers(min(len(content), 300)))] = int(rng.choice([0, 1, 127, 255]))
+    path.write_bytes(content)
+
+
+def read_image(path: Path) -> None:
+    from dkvb.embedding.datasets.dataset import image_files
+
+    image_files("items", [path], None).item(0)
 
 
 # ---------------------------------------------------------------------------------------- tables
@@ -325,13 +412,20 @@ def read_onnx(path: Path) -> None:
 KINDS = {
     "journal": Kind(make_folder, spoil_journal, read_model_folder),
     "npz": Kind(make_npz, spoil_npz, read_npz),
-    "npy": Kind(make_npy, spoil_npy, read_npy),
+    "npy": Kind(make_npy, spoil_npy, read_embeddings),
+    "pt": Kind(make_pt, spoil_pt, read_embeddings),
+    "numbers": Kind(make_numbers, spoil_text, read_embeddings),
+    "parquet": Kind(make_parquet, spoil_parquet, read_embeddings),
+    "jpeg": Kind(make_image(".jpg"), spoil_image, read_image),
+    "png": Kind(make_image(".png"), spoil_image, read_image),
     "csv": Kind(make_table(".csv"), spoil_text, read_table),
     "jsonl": Kind(make_table(".jsonl"), spoil_text, read_table),
     "records": Kind(make_records, spoil_records, read_run_records),
     "cache": Kind(make_cache, spoil_cache, read_cache),
     "onnx": Kind(make_onnx, spoil_onnx, read_onnx),
 }
+
+NEVER_READ = ("parquet",)  # yet: always refused
 
 
 # --------------------------------------------------------------------------------------- running
@@ -375,7 +469,8 @@ def try_files(name: str, seed: int, first: int, last: int, progress: Path) -> No
         good = Path(folder) / "good"
         good.mkdir()
         inside = kind.make(good).relative_to(good)
-        kind.read(_copy(good, Path(folder) / "first") / inside)  # imports, and that it is good
+        with suppress(*(REFUSALS if name in NEVER_READ else ())):
+            kind.read(_copy(good, Path(folder) / "first") / inside)  # imports, and that it is good
         for number in range(first, last):
             progress.write_text(json.dumps(number))
             rng = np.random.default_rng([seed, number])
@@ -440,7 +535,7 @@ def run(name: str, seed: int, count: int) -> list[dict[str, Any]]:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--files", type=int, default=10_000)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(4), "little"))
     parser.add_argument("--kind", choices=KINDS)
     options = parser.parse_args()
     start = time.perf_counter()
@@ -453,6 +548,7 @@ def main() -> None:
             name: dict(Counter(line.get("outcome", "wrong") for line in one))
             for name, one in found.items()
         },
+        "seed": options.seed,
         "wrong": [line["wrong"] for line in lines if "wrong" in line],
         "slowest_seconds": round(max((line.get("seconds", 0.0) for line in lines), default=0), 3),
         "seconds": round(time.perf_counter() - start, 1),

@@ -21,6 +21,7 @@ from dkvb._support.files import FileError, State, atomic
 from dkvb.deploy.store import classifiers, layout
 from dkvb.deploy.store.framing import FRAMING
 from dkvb.deploy.store.history import (
+    UNLEARNING,
     Entry,
     check_id,
     digest_of,
@@ -187,6 +188,16 @@ class ModelFolder:
             "forget_samples", lambda classifier: classifier.forget_samples(X, y), operation_id
         )
 
+    def relabel(self, X: Any, y_old: Any, y_new: Any, *, operation_id: str | None = None) -> int:
+        """Give embeddings X (n, m) that were learned with labels y_old (n,) the labels y_new (n,).
+
+        When this returns, no file of the folder holds anything of them with their old labels but
+        keys.
+        """
+        return self._change(
+            "relabel", lambda classifier: classifier.relabel(X, y_old, y_new), operation_id, len(X)
+        )
+
     def merge(self, *others: Any, operation_id: str | None = None) -> int:
         """Add what other classifiers have learned with the same keys and rule."""
 
@@ -276,7 +287,11 @@ class ModelFolder:
         )
 
     def _change(
-        self, operation: str, change: Callable[[Any], None], operation_id: str | None
+        self,
+        operation: str,
+        change: Callable[[Any], None],
+        operation_id: str | None,
+        count: int | None = None,
     ) -> int:
         with self._changing(operation, operation_id) as counted:
             if counted is not None:
@@ -288,14 +303,15 @@ class ModelFolder:
                 )
             classifier = classifiers.working_copy(self.classifier)
             change(classifier)
-            count = abs(
-                classifiers.total_count(classifier) - classifiers.total_count(self.classifier)
-            )
+            if count is None:
+                count = abs(
+                    classifiers.total_count(classifier) - classifiers.total_count(self.classifier)
+                )
             return self._replace(classifier, entry(operation, count, operation_id))
 
     def _replace(self, classifier: Any, one: Entry) -> int:
         history = self.model.history
-        if one.operation.startswith("forget"):
+        if one.operation in UNLEARNING:
             history = without_digests(history)
         with self._following_disk(one):
             self._write(classifier, (*history, one))

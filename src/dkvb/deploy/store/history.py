@@ -18,6 +18,7 @@ from dkvb.deploy.store.layout import JOURNAL, SNAPSHOT
 from dkvb.deploy.store.settled import read_settled
 
 MOST = 10_000  # entries that are kept as they are
+UNLEARNING = ("forget", "forget_samples", "relabel")
 _LONGEST_ID = 200
 _CHUNK = 1 << 16  # rows that are hashed at a time
 
@@ -26,7 +27,7 @@ _CHUNK = 1 << 16  # rows that are hashed at a time
 class Entry:
     """One operation that was acknowledged."""
 
-    operation: str  # "fit", "learn", "forget", "forget_samples" or "merge"
+    operation: str  # "fit", "learn", "forget", "forget_samples", "relabel" or "merge"
     count: int  # of rows
     time: str  # UTC, ISO 8601
     id: str | None = None  # a repeated operation with the same id counts once; format 2 has none

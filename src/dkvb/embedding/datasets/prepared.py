@@ -72,10 +72,18 @@ def _from_torch(path: Path) -> tuple[Any, NDArray[Any] | None]:
             raise ValueError(f"expected x and y; got {', '.join(map(str, content))[:100]}")
         content = (content["x"], content.get("y"))
     if isinstance(content, Tensor):
-        return content, None
+        return _stored(content), None
     if not isinstance(content, tuple | list) or len(content) != 2:
         raise ValueError("expected a tensor, a pair (x, y), or a dict of x and y")
-    rows, labels = content
+    rows, labels = _stored(content[0]), content[1]
     if isinstance(labels, list | tuple):
         return rows, label_array(list(labels), f"data {path}, y")
     return rows, None if labels is None else torch.as_tensor(labels).long().numpy()
+
+
+def _stored(rows: Any) -> Any:
+    """The same rows, if the file holds every number of them: a view may repeat a few for ever."""
+    dense = isinstance(rows, Tensor) and rows.layout == torch.strided
+    if dense and rows.numel() * rows.element_size() > rows.untyped_storage().nbytes():
+        raise ValueError(f"expected a tensor of its own; got a view of shape {tuple(rows.shape)}")
+    return rows
