@@ -23,8 +23,8 @@ torture: $(STAMP)  ## kills, faults at every system call, threads, a full disk, 
 	$(BIN)/python -m tests.deploy.store.faults & faults=$$!; \
 	$(BIN)/python -m tests.support.files.fuzz --files 10000 && \
 	$(BIN)/python -m tests.support.files.spoilt --files 10400 && \
-	$(BIN)/python -m tests.deploy.store.kills --kills 100 && \
-	$(BIN)/python -m tests.deploy.store.contention --kills 100 && \
+	$(BIN)/python -m tests.deploy.store.kills --kills 200 && \
+	$(BIN)/python -m tests.deploy.store.contention --kills 200 && \
 	$(BIN)/pytest -q -p no:cacheprovider tests/deploy/store/test_full_disk.py tests/deploy/store/test_threads.py; \
 	others=$$?; wait $$faults && exit $$others
 

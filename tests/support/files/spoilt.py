@@ -3,9 +3,10 @@
 `python -m tests.support.files.spoilt --files 10000`
 
 Journals, npz, npy, pt, CSV, JSON Lines, Parquet, images, records of runs, entries of the cache,
-ONNX encoders. Half of them are spoilt as a disk would (`fuzz.spoilt_bytes`), the other half as a person would, who makes
-all checksums right again. Each must be read, or end with an error of one line, within a few
-seconds, without a signal, and without more memory than four times the file's size or 1 GB.
+ONNX encoders. Half of them are spoilt as a disk would (`fuzz.spoilt_bytes`), the other half as a
+person would, who makes all checksums right again. Each must be read, or end with an error of one
+line, within a few seconds, without a signal, and without more memory than four times the file's
+size or 1 GB.
 """
 
 from __future__ import annotations
@@ -132,9 +133,11 @@ def spoil_pt(path: Path, rng: Rng) -> None:
     import torch
 
     x = torch.from_numpy(rows()[0])
+    repeated = x[:1].expand(10**10, 8)  # 8 numbers in the file
     odd: list[Any] = [
-        {"x": x}, {"y": x}, (x[:1].expand(10**10, 8), None), torch.quantize_per_tensor(x, 0.1, 0, torch.qint8), (x,), (x, x), (x, None), (x[:, :0], None), x.to_sparse(), x.double(),
-        x.to(torch.complex64), x.bool(), x[:1].expand(10**10, 8), [x, ["a"] * 60], 1.5, None,
+        {"x": x}, {"y": x}, (x,), (x, x), (x, None), (x[:, :0], None), [x, ["a"] * 60], 1.5, None,
+        repeated, (repeated, None), x.to_sparse(), x.double(), x.to(torch.complex64), x.bool(),
+        torch.quantize_per_tensor(x, 0.1, 0, torch.qint8),
     ]  # fmt: skip
     torch.save(odd[int(rng.integers(len(odd)))], path)
 
