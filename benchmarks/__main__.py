@@ -1,4 +1,4 @@
-"""`python -m benchmarks [cpu | gpu | growth | memory | imagenet | scaling | small | kernel]`."""
+"""`python -m benchmarks MODE`: cpu, gpu, growth, memory, imagenet, scaling, small, kernel, views."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from benchmarks.problem import SIZES
 OUT = Path("benchmark-output")
 KERNEL_SECTIONS = ["accuracy", "quality", "speed"]
 KERNEL_METHODS = ["kernel", "kernel, keys", "ranpac", "slda"]
+VIEW_VARIANTS = ["plain", "flip", "layers", "both"]
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -67,7 +68,18 @@ def main(arguments: list[str] | None = None) -> int:
     kernel.add_argument("--methods", nargs="+", choices=KERNEL_METHODS, default=KERNEL_METHODS)
     kernel.add_argument("--whole", action="store_true", help="all rows on a CPU too")
 
-    for mode in (cpu, gpu, growth, memory, imagenet, scaling, small, kernel):
+    views = modes.add_parser("views", help="mirrored views and further layers of an encoder")
+    views.add_argument("--data", required=True, help="labelled images, with splits train and test")
+    views.add_argument("--encoder", default="efficientnet_lite0")
+    views.add_argument("--train", type=int, default=1_500, help="images to learn")
+    views.add_argument("--test", type=int, default=750, help="images to test")
+    views.add_argument("--variants", nargs="+", choices=VIEW_VARIANTS, default=VIEW_VARIANTS)
+    views.add_argument(
+        "--cache", type=Path, help="folder of embeddings; ~/.cache/dkvb unless given"
+    )
+    views.add_argument("--device", default="cpu")
+
+    for mode in (cpu, gpu, growth, memory, imagenet, scaling, small, kernel, views):
         mode.add_argument("--out", type=Path, default=OUT / "results.jsonl", help="JSON lines")
 
     arguments = sys.argv[1:] if arguments is None else arguments
@@ -128,6 +140,13 @@ def main(arguments: list[str] | None = None) -> int:
             given.seeds,
             given.whole,
             given.methods,
+        )
+    if given.mode == "views":
+        from benchmarks.views import run as run_views
+
+        rows = (given.train, given.test)
+        return run_views(
+            given.data, given.encoder, given.out, rows, given.variants, given.cache, given.device
         )
     from benchmarks.memory import run as run_memory
 

@@ -10,15 +10,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
+from dkvb.embedding import CallableEncoder, ImageTransform
 from dkvb.kernels.sgd import descend
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # benchmarks is no part of the package
 main = import_module("benchmarks.__main__").main
-checks, contenders, gpu, growth, memory, peak, problem = (
+checks, contenders, gpu, growth, memory, peak, problem, views = (
     import_module(f"benchmarks.{name}")
-    for name in ("checks", "contenders", "gpu", "growth", "memory", "peak", "problem")
+    for name in ("checks", "contenders", "gpu", "growth", "memory", "peak", "problem", "views")
 )
 
 PEER = pytest.param(
@@ -185,3 +187,35 @@ def test_a_memory_map_is_snapped_into_another(tmp_path):
     assert row["rows"] == 500
     assert row["import_bytes"] <= row["peak_bytes"] < memory.LIMIT
     assert list(tmp_path.iterdir()) == [out]
+
+
+def test_views_leave_one_record_per_variant(tmp_path, monkeypatch, rng):
+    asked = []
+
+    def load(name, **settings):
+        asked.append(settings)
+        return CallableEncoder(
+            lambda batch: torch.stack(list(batch)).flatten(1),
+            name=name,
+            dimension=48,
+            fingerprint=str(settings),
+            transform=ImageTransform(4),
+        )
+
+    monkeypatch.setattr(views, "load_encoder", load)
+    for split in ("train", "test"):
+        for label, level in (("dark", 0), ("light", 150)):
+            folder = tmp_path / "data" / split / label
+            folder.mkdir(parents=True)
+            for i in range(6):
+                pixels = rng.integers(level, level + 60, size=(4, 4, 3), dtype=np.uint8)
+                Image.fromarray(pixels).save(folder / f"{i}.png")
+    out = tmp_path / "out.jsonl"
+    arguments = ["--data", str(tmp_path / "data"), "--train", "10", "--test", "8"]
+    arguments += ["--variants", "plain", "both", "--cache", str(tmp_path / "cache")]
+    assert main(["views", *arguments, "--out", str(out)]) == 0
+    plain, both = map(json.loads, out.read_text().splitlines())
+    assert (plain["variant"], both["variant"]) == ("plain", "both")
+    assert (plain["train_rows"], plain["test_rows"], plain["kernel"]) == (10, 8, 1.0)
+    assert both["views"] == "flip"
+    assert [sorted(one) for one in asked] == [["device"], ["device", "layers", "views"]]

@@ -187,7 +187,7 @@ def test_efficientnet_lite_stages_have_the_sizes_their_names_say(tmp_path):
         library.EfficientNet.from_name("efficientnet-lite0").state_dict(), tmp_path / "l.pth"
     )
     for stage, channels, side in ((1, 24, 56), (2, 40, 28), (3, 112, 14), (4, 320, 7)):
-        options = {"weights": tmp_path / "l.pth", "layer": f"stage{stage}"}
+        options = {"weights": tmp_path / "l.pth", "layers": f"stage{stage}"}
         assert load_encoder("efficientnet_lite0", **options).dimension == channels
         spatial = load_encoder("efficientnet_lite0", **options, pooling="map")
         assert spatial.dimension == channels * side * side
@@ -226,9 +226,9 @@ def test_timm_models_are_timms(name, width, stage3, tmp_path):
     torch.testing.assert_close(encoder.transform(image), transform(image), rtol=0, atol=1e-6)
     if stage3 is None:
         with pytest.raises(ValueError, match="which has no stages"):
-            load_encoder(f"timm:{name}", weights=tmp_path / "w.pth", layer="stage3")
+            load_encoder(f"timm:{name}", weights=tmp_path / "w.pth", layers="stage3")
     else:
-        third = load_encoder(f"timm:{name}", weights=tmp_path / "w.pth", layer="stage3")
+        third = load_encoder(f"timm:{name}", weights=tmp_path / "w.pth", layers="stage3")
         assert third.dimension == stage3
 
 
@@ -257,7 +257,7 @@ def test_clip_is_open_clips(tmp_path):
     )(image)
     torch.testing.assert_close(encoder.transform(image), theirs, rtol=0, atol=1e-6)
     with pytest.raises(ValueError, match="expected last and mean"):
-        load_encoder("clip_vit_b32", layer="stage3")
+        load_encoder("clip_vit_b32", layers="stage3")
 
 
 @pytest.fixture(scope="module")

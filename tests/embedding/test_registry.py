@@ -26,8 +26,8 @@ def test_a_missing_package_names_its_extra(monkeypatch):
 
 
 def test_bad_options_are_refused():
-    with pytest.raises(ValueError, match="layer: expected one of 'last'"):
-        load_encoder(layer="stage9")
+    with pytest.raises(ValueError, match="layers: expected one of 'last'"):
+        load_encoder(layers="stage9")
     with pytest.raises(ValueError, match="pooling: expected one of"):
         load_encoder(pooling="max")
 

@@ -154,7 +154,7 @@ def export(
         bool, typer.Option("--freeze", help="Only what predicting needs: it cannot learn on.")
     ] = False,
     with_encoder: Annotated[
-        bool, typer.Option("--with-encoder", help="onnx: from images, not from embeddings.")
+        bool, typer.Option("--with-encoder", help="onnx: from pictures, not from embeddings.")
     ] = False,
     data: Annotated[
         str | None, typer.Option(help="Labelled rows to measure what rounding costs.")
@@ -323,12 +323,9 @@ def _encoder_of(found: Any, name: str, items: ItemOptions, allow_download: bool)
     """The encoder of that name, if it is the one that made what the model learned."""
     from dkvb.embedding import load_encoder
 
-    path = name.removeprefix("onnx:") if name.startswith("onnx:") else None
-    if path and found.encoder_fingerprint is None:
-        return path  # a file has a graph of its own already
     encoder = load_encoder(name, weights=items.weights, allow_download=allow_download)
     check_same_encoder("--with-encoder", source_of(name, encoder), found)
-    return path or encoder
+    return encoder
 
 
 def _export_onnx(classifier: Any, out: Path, dtype: Dtype, encoder: Any) -> dict[str, Any]:

@@ -31,14 +31,11 @@ class Where(StrEnum):
     cuda = "cuda"
 
 
-class Layer(StrEnum):
-    """Which features of a convolutional network to take."""
+class Views(StrEnum):
+    """An image as it is, or the mean of its embedding and its mirror image's."""
 
-    last = "last"
-    stage1 = "stage1"
-    stage2 = "stage2"
-    stage3 = "stage3"
-    stage4 = "stage4"
+    plain = "plain"
+    flip = "flip"
 
 
 class Pooling(StrEnum):
@@ -74,7 +71,8 @@ def embed(
     encoder: Annotated[
         str,
         typer.Option(
-            help="Which encoder; timm:NAME, sentence-transformers:NAME and onnx:FILE name any."
+            help="Which encoder; timm:NAME, sentence-transformers:NAME and onnx:FILE name any. "
+            "Settings may follow the name: NAME:layers=last+stage3,views=flip."
         ),
     ] = "efficientnet_lite0",
     split: Annotated[
@@ -88,10 +86,21 @@ def embed(
         ),
     ] = None,
     weights: Weights = None,
-    layer: Annotated[Layer | None, typer.Option(help="Which features to take.")] = None,
+    layers: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LAYER[,LAYER...]",
+            help="last, stage1 to stage4, or several: last,stage3 are conditioned apart and "
+            "joined.",
+        ),
+    ] = None,
     pooling: Annotated[
-        Pooling, typer.Option(help="Mean, or the whole spatial map.")
-    ] = Pooling.mean,
+        Pooling | None, typer.Option(help="Mean unless given, or the whole spatial map.")
+    ] = None,
+    views: Annotated[
+        Views | None,
+        typer.Option(help="flip: the mean of an image's embedding and its mirror image's."),
+    ] = None,
     no_crop: Annotated[
         bool, typer.Option("--no-crop", help="Resize images without cropping them.")
     ] = False,
@@ -124,9 +133,16 @@ def embed(
     Killed and repeated, the command goes on after the last full shard.
     """
     with clear_errors(), short_warnings():
-        from dkvb.embedding import Cache, PixelNoise, UnreadableItemsError, load_encoder
+        from dkvb.embedding import (
+            Cache,
+            PixelNoise,
+            UnreadableItemsError,
+            absolute_name,
+            load_encoder,
+        )
         from dkvb.embedding import embed as embed_items
         from dkvb.embedding.datasets import load_dataset, splits_of
+        from dkvb.embedding.encoders.settings import Settings, as_layers
 
         to_file = out is not None and out.suffix == ".npz"
         splits: list[str | None] = [*(split or ())]
@@ -136,10 +152,10 @@ def embed(
         if to_file and len(splits) > 1:
             raise ValueError("--out: expected a folder for several splits; got one file")
         place = _place(device)
-        model = load_encoder(
-            encoder, weights=weights, layer=layer, pooling=pooling, device=place,
-            precision=precision,
-        )  # fmt: skip
+        crop = "none" if no_crop else None
+        settings = Settings(as_layers(layers), pooling, views, crop).checked()
+        full_name = absolute_name(encoder, settings)
+        model = load_encoder(full_name, weights=weights, device=place, precision=precision)
         kept = Cache(cache)
         reports = []
         for part in splits:
@@ -159,9 +175,9 @@ def embed(
             except UnreadableItemsError as error:
                 name_skipped(error.skipped)
                 raise
-            target = out if out is None or to_file else out / _file_name(data, encoder, part)
+            target = out if out is None or to_file else out / _file_name(data, full_name, part)
             if target is not None:
-                _write(found, names_of(items, found.items), target, encoder)
+                _write(found, names_of(items, found.items), target, full_name)
             report = _report(found, target)
             reports.append(report)
             if not quiet and not as_json:
@@ -185,21 +201,25 @@ def _file_name(data: str, encoder: str, split: str | None) -> str:
 
     >>> _file_name("cifar10:/data", "onnx:models/mine.onnx", "test")
     'cifar10-onnx-mine-test.npz'
+    >>> _file_name("cifar10", "resnet50:layers=last+stage3,views=flip", None)
+    'cifar10-resnet50-layers-last-stage3-views-flip-train.npz'
     """
     from dkvb.embedding.datasets import NAMES
     from dkvb.embedding.datasets.folders import binary_cifar_name
+    from dkvb.embedding.encoders.settings import split_name
 
     name = data.partition(":")[0]
     if name not in NAMES:
         name = binary_cifar_name(Path(data).expanduser()) or Path(data).stem or "data"
-    family, colon, model = encoder.partition(":")
-    short = f"{family}-{Path(model).name.removesuffix('.onnx')}" if colon else encoder
-    parts = (name, short, split or "train")
+    bare, settings = split_name(encoder)
+    family, colon, model = bare.partition(":")
+    short = f"{family}-{Path(model).name.removesuffix('.onnx')}" if colon else bare
+    parts = (name, f"{short}{settings.suffix()}", split or "train")
     return "-".join(re.sub(r"[^\w.-]+", "-", part).strip("-") for part in parts) + ".npz"
 
 
 def _write(found: Embeddings, names: list[str], path: Path, encoder: str) -> None:
-    from dkvb.embedding import absolute_name, encoder_fingerprint
+    from dkvb.embedding import encoder_fingerprint
     from dkvb.embedding.npz import write_embeddings
 
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -209,7 +229,7 @@ def _write(found: Embeddings, names: list[str], path: Path, encoder: str) -> Non
     write_embeddings(
         path, found.parts(), len(found.items), **labels,
         items=found.items, names=short, about=about,
-        encoder=absolute_name(encoder),  # not the cache's: a file may have moved since
+        encoder=encoder,  # not the cache's: a file may have moved since
         encoder_fingerprint=encoder_fingerprint(found.entry.identity["encoder"]),
     )  # fmt: skip
 

@@ -1,6 +1,5 @@
 """Encoder and head in one ONNX file: from images to probabilities."""
 
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,6 @@ from torch import nn
 
 from dkvb import BottleneckClassifier, export_onnx, fit_keys
 from dkvb.deploy.export import check_onnx
-from dkvb.embedding.encoders.encoder import ModuleEncoder
-from dkvb.embedding.encoders.transforms import ImageTransform
 
 from .problems import keys, made, rows, trained
 
@@ -163,16 +160,3 @@ def test_encoders_that_do_not_fit_are_refused(tmp_path: Path, tiny: Tiny) -> Non
         export_onnx(trained("sgd"), tmp_path / "model.onnx", encoder=encoder, input_shape=(3, 8, 8))
     assert not (tmp_path / "model.onnx").exists()
     assert keys().width == 12
-
-
-def test_an_encoder_of_the_embedding_room(
-    tiny: Tiny, classifiers: dict[str, BottleneckClassifier], images: Any, tmp_path: Path
-) -> None:
-    encoder = ModuleEncoder(
-        "tiny", deepcopy(tiny), deepcopy(tiny).eval(), ImageTransform(crop=8), identity={}
-    )
-    embeddings = encoder.encode(torch.from_numpy(images[:300])).numpy()
-    report = export_onnx(classifiers["sgd"], tmp_path / "model.onnx", encoder=encoder)
-    parity = check_onnx(report.path, classifiers["sgd"], embeddings, images[:300])
-    assert parity.codes_differ <= 3
-    assert parity.probability_difference < 1e-5

@@ -36,12 +36,13 @@ class Tensors:
     """The tensors of a graph. Large ones stay outside it as arrays, since no message of protobuf
     may pass 2 GB; whoever writes the file puts them in, or beside it."""
 
-    def __init__(self) -> None:
+    def __init__(self, prefix: str = "") -> None:
+        self.prefix = prefix  # of constants, which have no names of their own
         self.protos: list[TensorProto] = []
         self.large: dict[str, NDArray[Any]] = {}
 
     def add(self, name: str | None, array: NDArray[Any]) -> str:
-        name = name or f"constant_{len(self.protos)}"
+        name = name or f"{self.prefix}constant_{len(self.protos)}"
         if array.nbytes < LARGE:
             self.protos.append(numpy_helper.from_array(array, name))
         else:
@@ -230,11 +231,12 @@ class _Body:
         """Add values weighed by a kernel (n, Y); `half` (K,) is ½‖k‖²."""
         add = self.add
         squares = add("Unsqueeze", self._sum_squares(heads), self._one)  # (n, 1)
-        two, zero, one = add.constant(2.0), add.constant(0.0), add.constant(1.0)
+        two = add.constant(2.0)
         if read.function.kind == RBF:
-            squared = add("Max", add("Add", add("Mul", two, scores), squares), zero)
+            squared = add("Max", add("Add", add("Mul", two, scores), squares), add.constant(0.0))
             kernel = add("Exp", add("Mul", squared, add.constant(-read.function.gamma)))
         else:
+            one = add.constant(1.0)
             norms = add("Sqrt", add("Mul", squares, add("Mul", two, half)))  # (n, K)
             dot = add("Sub", half, scores)
             cosine = add("Div", dot, add("Max", norms, add.constant(TINY)))

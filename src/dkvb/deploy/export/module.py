@@ -8,6 +8,7 @@ codebook's distances (n, K) in memory.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +23,7 @@ from dkvb.deploy.export.head import (
     Values,
     head_of,
 )
+from dkvb.embedding.encoders.encoder import ModuleEncoder
 from dkvb.estimators.kernel.calibration import LOWEST
 from dkvb.estimators.kernel.functions import RBF
 from dkvb.rules.counts.export import Counts
@@ -221,8 +223,24 @@ def _indexable(numbers: Tensor) -> Tensor:
     return numbers.int() if numbers.dtype == torch.uint16 else numbers
 
 
-def as_module(model: Exportable) -> HeadModule:
+class ImageModule(nn.Module):
+    """Transformed images (n, 3, crop, crop) float32 → what `HeadModule` answers."""
+
+    def __init__(self, encoder: ModuleEncoder, head: HeadModule) -> None:
+        super().__init__()
+        self.network, self.features, self.head = encoder.module, encoder.features, head
+
+    def forward(self, images: Tensor) -> Answer | Tensor:
+        """Images as the encoder's transform makes them → scores, probabilities, label indices."""
+        answer: Answer | Tensor = self.head(self.features(images).float())
+        return answer
+
+
+def as_module(model: Exportable, encoder: Any = None) -> HeadModule | ImageModule:
     """A module that answers as the model does, and that `torch.export.export` can trace.
+
+    It takes embeddings; with an image `encoder` of `dkvb.embedding` that is made of a torch module,
+    images as the encoder's transform makes them.
 
     >>> import numpy as np
     >>> from dkvb import BottleneckClassifier
@@ -234,4 +252,17 @@ def as_module(model: Exportable) -> HeadModule:
     >>> np.allclose(probabilities, clf.predict_proba(X[:7]), atol=1e-6)
     True
     """
-    return HeadModule(head_of(model)).eval()
+    head = HeadModule(head_of(model)).eval()
+    if encoder is None:
+        return head
+    if not isinstance(encoder, ModuleEncoder):
+        raise TypeError(
+            "encoder: expected an encoder of dkvb.embedding that is made of a torch module; got "
+            f"{type(encoder).__name__}; embed first, and export the head alone"
+        )
+    if encoder.dimension != head.centre.shape[0]:
+        raise ValueError(
+            f"encoder: expected embeddings of width {head.centre.shape[0]}, as the model learned; "
+            f"got width {encoder.dimension}; use the encoder that made the model's embeddings"
+        )
+    return ImageModule(encoder, head).eval()

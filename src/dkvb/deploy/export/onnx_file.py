@@ -54,14 +54,16 @@ def export_onnx(
     """Write a trained model to an ONNX file that needs neither Python nor this package to run.
 
     The file takes `embedding` (batch, m) float32, any number of rows, and answers with `scores` and
-    `probabilities` (batch, Y), the index of the `label` (batch,), −1 where `reject` says so, and
-    the `codes` (batch, C) of the keys that were read, where each codebook reads one. The labels
-    themselves are in the file's metadata under "labels", JSON, in the order of columns. A
-    regressor's file answers with `numbers` (batch, Y).
+    `probabilities` (batch, Y), the index of the `label` (batch,), −1 where `novelty_threshold`
+    makes it unknown, and the `codes` (batch, C) of the keys that were read, where each codebook
+    reads one. The labels themselves are in the file's metadata under "labels", JSON, in the order
+    of columns. A regressor's file answers with `numbers` (batch, Y).
 
-    With an `encoder`, the file takes what the encoder does: a torch module from inputs of
-    `input_shape` (without the batch) to embeddings, an ONNX file of one, or an encoder of
-    `dkvb.embedding`. It is written as it is; `dtype="float16"` halves the size of the head alone,
+    With an `encoder` of images of `dkvb.embedding`, the file takes `image` (batch, height, width,
+    3) uint8, upright RGB pictures of any size, and resizes, crops and scales them as the encoder's
+    transform does; its metadata hold the transform. Other encoders are a torch module from inputs
+    of `input_shape` (without the batch) to embeddings, or the path of an ONNX file of one: the file
+    takes what they do. An encoder is written as it is; `dtype="float16"` halves the head alone,
     at the price of other keys where two are about equally near. `opset` is 18, or the encoder's.
     Above 2 GB tensors go to a second file, `path` + ".data", which must stay beside the first.
     """
@@ -86,7 +88,7 @@ def export_onnx(
     if encoder is not None:
         first = encoder_model(encoder, input_shape, opset, OPSET)
         imports = {entry.domain: entry.version for entry in first.opset_import}
-        graph, functions = joined(first, graph, head.width), first.functions
+        graph, functions = joined(first, graph, head.width, encoder), first.functions
     elif input_shape is not None:
         raise ValueError(
             f"input_shape: expected None without an encoder, which takes rows of width "
@@ -102,7 +104,7 @@ def export_onnx(
         producer_name="dkvb",
         producer_version=dkvb.__version__,
     )
-    helper.set_model_props(model, _metadata(head, dtype))
+    helper.set_model_props(model, _metadata(head, dtype, encoder))
     external, tensor_bytes = _write(model, large, path)
     return ExportReport(
         path,
@@ -117,14 +119,21 @@ def export_onnx(
     )
 
 
-def _metadata(head: Head, dtype: str) -> dict[str, str]:
-    facts = {
+def _metadata(head: Head, dtype: str, encoder: Any) -> dict[str, str]:
+    from dkvb.embedding.encoders.encoder import encoder_fingerprint
+    from dkvb.embedding.encoders.transforms import ImageTransform
+
+    facts: dict[str, Any] = {
         "labels": head.labels,
         "rule": head.rule,
         "keys": head.fingerprint,
         "dtype": dtype,
         "tie_margin": head.tie_margin(),
     }
+    transform = getattr(encoder, "transform", None)
+    if isinstance(transform, ImageTransform):
+        facts["transform"] = transform.describe()
+        facts["encoder_fingerprint"] = encoder_fingerprint(encoder.identity)
     return {name: json.dumps(value, ensure_ascii=False) for name, value in facts.items()}
 
 

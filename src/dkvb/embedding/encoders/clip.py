@@ -16,10 +16,11 @@ _TEXT = (
 
 def build(spec: EncoderSpec) -> ModuleEncoder:
     """CLIP ViT-B/32: the projected image embedding, not normalised."""
-    name, weights, layer, pooling = spec[:4]
-    if (layer, pooling) != ("last", "mean"):
+    name, weights, layers, pooling = spec[:4]
+    if (layers, pooling) != (("last",), "mean"):
         raise ValueError(
-            f"layer, pooling: expected last and mean for {name}; got {layer} and {pooling}"
+            f"layers, pooling: expected last and mean for {name}; got {','.join(layers)} and "
+            f"{pooling}"
         )
     library = require("open_clip", "clip", f"encoder {name}")
     if weights is None:
@@ -34,6 +35,7 @@ def build(spec: EncoderSpec) -> ModuleEncoder:
         model.visual,
         ImageTransform(224, 224, mean=library.OPENAI_DATASET_MEAN, std=library.OPENAI_DATASET_STD),
         identity={"name": name},
+        views=spec.views,
         device=spec.device,
         precision=spec.precision,
     )

@@ -14,24 +14,25 @@ import torch
 from torch import Tensor, nn
 
 from dkvb._support import validation
+from dkvb.embedding.encoders.layers import mirrored
+from dkvb.embedding.encoders.settings import FLIP, PLAIN
 from dkvb.embedding.encoders.transforms import ImageTransform
 from dkvb.embedding.encoders.weights import fingerprint
 
 KINDS = ("image", "text", "vector")
-LAYERS = ("last", "stage1", "stage2", "stage3", "stage4")
-POOLINGS = ("mean", "map")
 PRECISIONS = ("auto", "float32", "float16")
 
 Identity = Mapping[str, Any]
 
 
 class EncoderSpec(NamedTuple):
-    """An encoder to build: its name, weights, layer, pooling, device and precision."""
+    """An encoder to build: its name, weights, settings, device and precision."""
 
-    name: str
+    name: str  # without settings
     weights: str | Path | None = None  # a local file; None: what its library has
-    layer: str = "last"
+    layers: tuple[str, ...] = ("last",)
     pooling: str = "mean"
+    views: str = PLAIN
     device: torch.device | str = "cpu"
     precision: str = "auto"
     allow_download: bool = True  # whether a server may be contacted for weights
@@ -39,7 +40,7 @@ class EncoderSpec(NamedTuple):
     @property
     def settings(self) -> dict[str, str]:
         """The settings that decide the embeddings, besides the weights."""
-        return {"name": self.name, "layer": self.layer, "pooling": self.pooling}
+        return {"name": self.name, "layer": ",".join(self.layers), "pooling": self.pooling}
 
 
 class Encoder(Protocol):
@@ -74,7 +75,11 @@ class Encoder(Protocol):
 
 
 class ModuleEncoder:
-    """A torch module behind the protocol: frozen, in eval mode, without gradients."""
+    """A torch module behind the protocol: frozen, in eval mode, without gradients.
+
+    `features` leads from transformed images (n, 3, crop, crop) to rows (n, m). With
+    `views="flip"` the embedding is the mean of an image's row and its mirror image's.
+    """
 
     def __init__(
         self,
@@ -84,6 +89,7 @@ class ModuleEncoder:
         transform: ImageTransform,
         *,
         identity: Identity,
+        views: str = PLAIN,
         device: torch.device | str = "cpu",
         precision: str = "auto",
     ) -> None:
@@ -93,9 +99,10 @@ class ModuleEncoder:
         # Channels last: the same numbers, and convolutions are a fifth to a third faster.
         self.module = module.eval().requires_grad_(False).to(self.device)
         self.module.to(memory_format=torch.channels_last)
-        self._features = features
+        self.features = mirrored(features) if views == FLIP else features
         self.identity = {
             **identity,
+            **views_identity(views),
             "weights": fingerprint(module.state_dict()),
             "precision": self.precision,
         }
@@ -106,7 +113,7 @@ class ModuleEncoder:
         x = torch.stack(list(batch))  # (n, 3, crop, crop)
         x = x.to(self.device, memory_format=torch.channels_last)
         with torch.inference_mode(), arithmetic(self.device, self.precision):
-            return self._features(x).float().cpu()
+            return self.features(x).float().cpu()
 
 
 class CallableEncoder:
@@ -173,20 +180,14 @@ def encoder_fingerprint(identity: Identity) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
+def views_identity(views: str) -> Identity:
+    """What views add to an identity: nothing for the plain one, which was all there was before."""
+    return {} if views == PLAIN else {"views": views}
+
+
 def as_it_is(item: Any) -> Any:
     """The transform of encoders that take items as they come."""
     return item
-
-
-def pooled(features: Tensor, pooling: str) -> Tensor:
-    """Rows (n, m) of a spatial map (n, c, h, w): its mean over places, or all of it.
-
-    >>> pooled(torch.ones(2, 5, 3, 3), "mean").shape, pooled(torch.ones(2, 5, 3, 3), "map").shape
-    (torch.Size([2, 5]), torch.Size([2, 45]))
-    """
-    if pooling == "map" or features.ndim == 2:
-        return features.flatten(1)
-    return features.mean(dim=tuple(range(2, features.ndim)))
 
 
 def resolve_precision(precision: str, device: torch.device) -> str:

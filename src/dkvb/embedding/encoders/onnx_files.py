@@ -13,7 +13,9 @@ from torch import Tensor
 
 from dkvb._support.files.regular import check_regular, read_regular
 from dkvb._support.optional import require
-from dkvb.embedding.encoders.encoder import EncoderSpec, Identity, pooled
+from dkvb.embedding.encoders.encoder import EncoderSpec, Identity, views_identity
+from dkvb.embedding.encoders.layers import mirrored, pooled
+from dkvb.embedding.encoders.settings import FLIP, PLAIN
 from dkvb.embedding.encoders.transforms import ImageTransform
 
 _LARGEST_SIDE = 8192  # of a batch of images that a file may ask for
@@ -36,6 +38,7 @@ class OnnxEncoder:
         *,
         transform: ImageTransform | None = None,
         pooling: str = "mean",
+        views: str = PLAIN,
         device: torch.device | str = "cpu",
     ) -> None:
         runtime = require("onnxruntime", "onnx", "encoder onnx")
@@ -43,7 +46,9 @@ class OnnxEncoder:
         if not path.is_file():
             raise ValueError(f"encoder: expected an ONNX file; found none at {path}")
         digest = _hash(path)  # first: it checks which files the runtime would open
-        self.name, self.pooling, self.device = f"onnx:{path}", pooling, torch.device(device)
+        self.name, self.path, self.device = f"onnx:{path}", path, torch.device(device)
+        self.pooling, self.views = pooling, views
+        self._features = mirrored(self._run) if views == FLIP else self._run
         providers = ["CPUExecutionProvider"]
         if self.device.type == "cuda":
             providers.insert(0, "CUDAExecutionProvider")
@@ -64,7 +69,12 @@ class OnnxEncoder:
             )
         self._input, (self._rows, _, height, _) = source.name, shape
         self.transform = transform or ImageTransform(height if isinstance(height, int) else 224)
-        self.identity: Identity = {"name": "onnx", "weights": digest, "pooling": pooling}
+        self.identity: Identity = {
+            "name": "onnx",
+            "weights": digest,
+            "pooling": pooling,
+            **views_identity(views),
+        }
         side = self.transform.crop
         try:
             self.dimension = self.encode([torch.zeros(3, side, side)]).shape[1]
@@ -72,8 +82,12 @@ class OnnxEncoder:
             raise _unusable(path, error) from error
 
     def encode(self, batch: Sequence[Tensor]) -> Tensor:
-        """Embeddings (n, m) of transformed images, in pieces where the file fixes how many."""
-        x = torch.stack(list(batch)).numpy().astype(np.float32)  # (n, 3, h, w)
+        """Embeddings (n, m) of transformed images, each (3, h, w)."""
+        return self._features(torch.stack(list(batch)))
+
+    def _run(self, images: Tensor) -> Tensor:
+        """Rows (n, m) of images (n, 3, h, w), in pieces where the file fixes how many."""
+        x = images.numpy().astype(np.float32)
         size = self._rows if isinstance(self._rows, int) else len(x)
         parts = []
         for start in range(0, len(x), size):
@@ -87,13 +101,14 @@ class OnnxEncoder:
 
 def build(spec: EncoderSpec) -> OnnxEncoder:
     """The ONNX file after the colon."""
-    name, weights, layer, pooling = spec[:4]
-    if weights is not None or layer != "last":
+    name, weights, layers, pooling = spec[:4]
+    if weights is not None or layers != ("last",):
         raise ValueError(
-            f"weights, layer: expected neither for {name}, which holds its own; "
-            f"got {weights} and {layer}"
+            f"weights, layers: expected neither for {name}, which holds its own; "
+            f"got {weights} and {','.join(layers)}"
         )
-    return OnnxEncoder(name.partition(":")[2], pooling=pooling, device=spec.device)
+    where = name.partition(":")[2]
+    return OnnxEncoder(where, pooling=pooling, views=spec.views, device=spec.device)
 
 
 def _unusable(path: Path, error: Exception) -> ValueError:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import torch
 
 from dkvb.embedding.encoders.encoder import CallableEncoder, EncoderSpec
+from dkvb.embedding.encoders.settings import PLAIN
 
 _WIDTH = 256
 
 
 def build(spec: EncoderSpec) -> CallableEncoder:
     """An encoder that passes prepared rows through."""
-    if spec.weights is not None:
-        raise ValueError(f"weights: expected none for {spec.name}, which reads prepared rows")
+    if spec.weights is not None or spec.views != PLAIN or spec.layers != ("last",):
+        raise ValueError(
+            f"weights, layers, views: expected none for {spec.name}, which reads prepared rows"
+        )
     return CallableEncoder(
         lambda rows: torch.stack(list(rows)),  # (n, 256)
         name=spec.name,

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 
-from dkvb._support import validation
-from dkvb.embedding.encoders.encoder import LAYERS, POOLINGS, Encoder, EncoderSpec
+from dkvb.embedding.encoders.encoder import Encoder, EncoderSpec
+from dkvb.embedding.encoders.settings import CROPS, PLAIN, POOLINGS, Settings, as_layers, split_name
+from dkvb.embedding.encoders.transforms import ImageTransform
 
 DEFAULT = "efficientnet_lite0"
 
@@ -57,41 +59,88 @@ def load_encoder(
     name: str = DEFAULT,
     *,
     weights: str | Path | None = None,
-    layer: str | None = None,
-    pooling: str = "mean",
+    layers: str | Sequence[str] | None = None,
+    pooling: str | None = None,
+    views: str | None = None,
     device: torch.device | str = "cpu",
     precision: str = "auto",
     allow_download: bool = True,
 ) -> Encoder:
     """The encoder called `name`, frozen; weights from a local file, or from its library.
 
-    `layer` is "last" or a stage of a convolutional network, "stage1" (a quarter of the image's
-    size) to "stage4" (a thirty-second); `pooling` is "mean", or "map" for all places of the
-    spatial map, flattened from (channels, height, width). With
-    `allow_download=False` no server is contacted: weights must be on this machine.
+    Parameters
+    ----------
+    name : str
+        Name of an encoder. Settings may follow, as in "resnet50:layers=last+stage3,views=flip".
+    weights : path, optional
+        State dict in a local file; otherwise the library's.
+    layers : str or sequence of str, optional
+        "last", or stages of a convolutional network: "stage1" (a quarter of the image's size) to
+        "stage4" (a thirty-second). Several, as in "last,stage3", are conditioned apart and joined.
+    pooling : {"mean", "map"}, optional
+        "map": all places of the spatial map, flattened from (channels, height, width).
+    views : {"plain", "flip"}, optional
+        "flip": the mean of the embeddings of an image and of its mirror image.
+    device, precision : str
+        Where and how to compute.
+    allow_download : bool
+        If False, no server is contacted: weights must be on this machine.
     """
-    family, colon, rest = name.partition(":")
-    entry = FAMILIES.get(family) if colon and rest else NAMES.get(name)
+    bare, named = split_name(name)
+    entry = _entry(bare)
     if entry is None:
         raise ValueError(f"encoder: expected one of {listing()}; got {name!r}")
-    layer = layer or entry.layer
-    validation.one_of("layer", layer, LAYERS)
-    validation.one_of("pooling", pooling, POOLINGS)
+    beside = Settings(as_layers(layers), pooling, views).checked()
+    given = named.merged(beside)
     build = import_module(f"dkvb.embedding.encoders.{entry.module}").build
     encoder: Encoder = build(
-        EncoderSpec(name, weights, layer, pooling, device, precision, allow_download)
+        EncoderSpec(
+            bare,
+            weights,
+            given.layers or (entry.layer,),
+            given.pooling or POOLINGS[0],
+            given.views or PLAIN,
+            device,
+            precision,
+            allow_download,
+        )
     )
-    return encoder
+    return _cropped(encoder, given.crop)
 
 
-def absolute_name(name: str) -> str:
+def _entry(name: str) -> RegistryEntry | None:
+    family, colon, rest = name.partition(":")
+    return FAMILIES.get(family) if colon and rest else NAMES.get(name)
+
+
+def _cropped(encoder: Any, crop: str | None) -> Encoder:
+    if crop in (None, CROPS[0]):
+        return cast(Encoder, encoder)
+    if not isinstance(encoder.transform, ImageTransform):
+        raise ValueError(f"crop: expected an encoder of images; {encoder.name} has nothing to crop")
+    encoder.transform = encoder.transform.without_crop()
+    return cast(Encoder, encoder)
+
+
+def absolute_name(name: str, settings: Settings | None = None) -> str:
     """The name by which `load_encoder` finds the same encoder from any working directory.
+
+    It says which settings are not the default, those of `settings` too.
 
     >>> absolute_name("resnet50")
     'resnet50'
+    >>> absolute_name("resnet50", Settings(layers=("last", "stage3"), pooling="mean"))
+    'resnet50:layers=last+stage3'
     >>> absolute_name("onnx:models/mine.onnx") == f"onnx:{Path.cwd().resolve()}/models/mine.onnx"
     True
     """
+    name, named = split_name(name)
+    entry = _entry(name)
+    suffix = named.merged(settings or Settings()).suffix(entry.layer if entry else "last")
+    return f"{_absolute_path(name)}{suffix}"
+
+
+def _absolute_path(name: str) -> str:
     family, _, rest = name.partition(":")
     path = Path(rest)
     if family == "sentence-transformers":

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from dkvb._support.optional import require
-from dkvb.embedding.encoders.encoder import EncoderSpec, ModuleEncoder, pooled
+from dkvb.embedding.encoders.encoder import EncoderSpec, ModuleEncoder
+from dkvb.embedding.encoders.layers import joined, pooled
 from dkvb.embedding.encoders.transforms import ImageTransform
 from dkvb.embedding.encoders.weights import download, load_into, read_state
 
@@ -24,7 +25,7 @@ _HEADS = ("fc.", "projection_head.", "prototypes.")
 
 def build(spec: EncoderSpec) -> ModuleEncoder:
     """The ResNet50 called `name`, with torchvision's or the authors' weights."""
-    name, weights, layer, pooling = spec[:4]
+    name, weights, layers, pooling = spec[:4]
     models = require("torchvision.models", "torchvision", f"encoder {name}")
     network = _wide_resnet50(models, 2) if name == "swav_resnet50w2" else models.resnet50()
     load_into(network, read_state(weights) if weights else _published(spec, models), name, _HEADS)
@@ -33,12 +34,13 @@ def build(spec: EncoderSpec) -> ModuleEncoder:
     return ModuleEncoder(
         name,
         network,
-        partial(_features, network, layer, pooling),
+        partial(_features, network, layers, pooling),
         # Each as its authors evaluate it.
         ImageTransform(
             224, 232 if supervised else 256, "bicubic" if name.startswith("dino") else "bilinear"
         ),
         identity=spec.settings,
+        views=spec.views,
         device=spec.device,
         precision=spec.precision,
     )
@@ -79,9 +81,14 @@ def _wide_resnet50(models: Any, width: int) -> Any:
     return network
 
 
-def _features(network: Any, layer: str, pooling: str, x: Tensor) -> Tensor:
+def _features(network: Any, layers: tuple[str, ...], pooling: str, x: Tensor) -> Tensor:
+    numbers = [4 if layer == "last" else int(layer[-1]) for layer in layers]
     x = network.maxpool(network.relu(network.bn1(network.conv1(x))))  # (n, 64, 56, 56)
     stages = (network.layer1, network.layer2, network.layer3, network.layer4)
-    for stage in stages[: 4 if layer == "last" else int(layer[-1])]:
+    found: dict[int, Tensor] = {}
+    for number, stage in enumerate(stages[: max(numbers)], 1):
         x = stage(x)
-    return pooled(x, pooling)
+        if number in numbers:
+            found[number] = pooled(x, pooling)
+    # Every stage ends with a rectifier.
+    return joined([found[number] for number in numbers], [False] * len(numbers))

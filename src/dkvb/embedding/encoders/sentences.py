@@ -18,6 +18,7 @@ from dkvb.embedding.encoders.encoder import (
     as_it_is,
     resolve_precision,
 )
+from dkvb.embedding.encoders.settings import PLAIN
 from dkvb.embedding.encoders.weights import download, fingerprint
 
 
@@ -53,17 +54,18 @@ class SentenceEncoder:
 
 def build(spec: EncoderSpec) -> SentenceEncoder:
     """The model after the colon: a local folder, or a name that the library can download."""
-    name, weights, layer, pooling = spec[:4]
+    name, weights, layers, pooling = spec[:4]
     where = name.partition(":")[2]
     if weights is not None:
         raise ValueError(
             "weights: expected none for sentence-transformers, whose folder holds them; "
             f"got {weights}; name the folder: sentence-transformers:{weights}"
         )
-    if (layer, pooling) != ("last", "mean"):
+    if (layers, pooling, spec.views) != (("last",), "mean", PLAIN):
         raise ValueError(
-            "layer, pooling: expected last and mean for sentence-transformers, whose folder "
-            f"says how to pool; got {layer} and {pooling}"
+            "layers, pooling, views: expected last, mean and plain for sentence-transformers, "
+            "whose folder says how to pool; got "
+            f"{','.join(layers)}, {pooling} and {spec.views}; leave them out"
         )
     library = require("sentence_transformers", "text", f"encoder {name}")
     require("transformers.utils.logging", "text", f"encoder {name}").disable_progress_bar()
