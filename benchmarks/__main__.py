@@ -1,4 +1,5 @@
-"""`python -m benchmarks MODE`: cpu, gpu, growth, memory, imagenet, scaling, small, kernel, views."""
+"""`python -m benchmarks MODE`, for one of cpu, gpu, growth, memory, imagenet, scaling, small,
+kernel and views."""
 
 from __future__ import annotations
 
