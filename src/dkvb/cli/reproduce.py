@@ -32,7 +32,17 @@ def reproduce(
     data: Annotated[
         Path, typer.Option(help="Folder with embedding files DATASET-ENCODER-SPLIT.npz.")
     ] = Path("embeddings"),
-    encoder: Annotated[str, typer.Option(help="Encoder of the embeddings.")] = "resnet50",
+    encoder: Annotated[
+        str, typer.Option(help="Encoder of the embeddings, by its name in dkvb embed or the paper.")
+    ] = "resnet50",
+    keys: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DATASET[:EPOCHS]",
+            help="Data set to fit keys to, and for how many epochs; default: the paper's "
+            "(CIFAR-100, 10 epochs; ImageNet data sets 1 epoch).",
+        ),
+    ] = None,
     seeds: Annotated[
         str | None,
         typer.Option(
@@ -42,6 +52,10 @@ def reproduce(
     quick: Annotated[
         bool, typer.Option("--quick", help="Small sizes, few epochs, bundled data.")
     ] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(help="Run only classifiers whose names begin so; may be repeated."),
+    ] = None,
     change: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="FIELD=VALUE", help="Change a field of the configuration."),
@@ -55,6 +69,9 @@ def reproduce(
     device: Annotated[Device, typer.Option(help="Device to compute on.")] = Device.cpu,
     plot_only: Annotated[
         bool, typer.Option("--plot-only", help="Only write table and figure from existing records.")
+    ] = False,
+    no_plot: Annotated[
+        bool, typer.Option("--no-plot", help="Write records and table, but no figure.")
     ] = False,
     list_all: Annotated[bool, typer.Option("--list", help="List the experiments.")] = False,
     as_json: AsJson = False,
@@ -74,16 +91,19 @@ def reproduce(
         from dkvb._support import validation
         from dkvb._support.optional import require
 
-        require("matplotlib", "plots", "dkvb reproduce")
+        if not no_plot:
+            require("matplotlib", "plots", "dkvb reproduce")
         if not names:
             raise ValueError("NAME: expected an experiment; dkvb reproduce --list names them")
         for name in names:
             validation.one_of("NAME", name, EXPERIMENTS)
         from dkvb.benchmark.grid import one_thread
         from dkvb.benchmark.paper import experiment
+        from dkvb.benchmark.paper.encoders import canonical_name, parse_keys
         from dkvb.benchmark.paper.source import Bundled, Prepared
 
-        source = Bundled() if quick else Prepared(data, encoder)
+        source = Bundled() if quick else Prepared(data, canonical_name(encoder))
+        key_data = None if keys is None else parse_keys(keys)
         wanted_seeds = parse_seeds(seeds or ("1" if quick else "1,2,3,4,5"))
         changes = _changes(change or [])
         where = available(device)
@@ -95,16 +115,23 @@ def reproduce(
     for name, folder in folders.items():
         with clear_errors(), short_warnings():
             if plot_only:
-                if change or seeds:
+                if change or seeds or keys or only:
                     raise ValueError(
-                        "--plot-only: expected neither --set nor --seeds, since nothing is run; "
-                        "leave them out"
+                        "--plot-only: expected neither --set nor --seeds nor --keys nor --only, "
+                        "since nothing is run; leave them out"
                     )
                 summary = experiment.plot_only(name, folder, silence if quiet else note)
             else:
-                config = experiment.make_config(name, quick, changes)
-                setup = experiment.Setup(source, wanted_seeds, config, where)
-                jobs = load_experiment(name).make_jobs(setup)
+                setup, all_changes = experiment.make_setup(
+                    name,
+                    source,
+                    wanted_seeds,
+                    quick=quick,
+                    changes=changes,
+                    keys=key_data,
+                    device=where,
+                )
+                jobs = experiment.select_jobs(load_experiment(name).make_jobs(setup), only)
                 experiment.check_folder(name, folder)
                 make_folder(folder)
         if not plot_only:
@@ -113,8 +140,9 @@ def reproduce(
                     name,
                     jobs,
                     folder,
-                    changes=changes,
+                    changes=all_changes,
                     reusable=known,
+                    plot=not no_plot,
                     progress=show_progress(quiet),
                     log=silence if quiet else note,
                 )

@@ -13,7 +13,10 @@ from dkvb.cli import app
     [
         (["--set", "epochs=1", "--set", "epochs=2"], "--set epochs: expected once; got it 2 times"),
         (["--set", "n_pairs=0"], "n_pairs: expected"),
-        (["--plot-only", "--seeds", "2"], "--plot-only: expected neither --set nor --seeds"),
+        (
+            ["--plot-only", "--seeds", "2"],
+            "expected neither --set nor --seeds nor --keys",
+        ),
     ],
 )
 def test_reproduce_refuses_in_one_line(options, message, tmp_path):

@@ -14,7 +14,13 @@ SIZES = {
     "evaluate_every": None,
 }
 CHANGES = {  # of an experiment's quick configuration, besides
-    "cifar10": {"sdmlp_neurons": (20,), "sdmlp_epochs": 1, "evaluate_every": 1},
+    "cifar10": {
+        "sdmlp_neurons": (20,),
+        "sdmlp_epochs": 1,
+        "sdmlp_pretraining": 1,
+        "evaluate_every": 1,
+    },
+    "cifar100": {"sdmlp_neurons": (20,), "sdmlp_epochs": 1, "sdmlp_pretraining": 1},
     "loss": {"evaluate_every": 1},
     "key-dim": {"key_dims": (2, 4)},
     "pairs": {"pairs": (4, 16)},

@@ -23,6 +23,7 @@ from dkvb.benchmark.paper.tables import final, group_by, mean_final_accuracy, me
 from dkvb.benchmark.plots import plot_bars
 from dkvb.benchmark.records import RunRecord, mean_and_std
 
+TAKES_KEYS = False
 TITLE = "Every classifier on the same embeddings"
 
 

@@ -8,24 +8,42 @@ The paper's final accuracies: ResNet50 54.7, CLIP 64; SDMLP 43. 500 epochs per t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dkvb.benchmark.grid import ORDERS
+from dkvb.benchmark.grid import ORDERS, DeviceData
 from dkvb.benchmark.jobs import Job
 from dkvb.benchmark.paper import _models, cifar10
+from dkvb.benchmark.paper._sdmlp import make_sdmlp_jobs
 from dkvb.benchmark.paper.experiment import Setup
 from dkvb.benchmark.records import RunRecord
 
+TARGET = "cifar100"
 TITLE = "CIFAR-100, two classes at a time (appendix D.4)"
-PAPER = _models.Schedule(epochs=500)
-QUICK = _models.Schedule(**_models.SMALL)
+
+
+@dataclass(frozen=True)
+class Config(_models.Schedule):
+    """The base model with fewer epochs, and the settings of the baseline SDMLP (`_sdmlp`)."""
+
+    epochs: int = 500
+    sdmlp_neurons: tuple[int, ...] = (10_000,)
+    sdmlp_epochs: int = 2000
+    sdmlp_pretraining: int = 20  # epochs on the labelled key data
+
+
+PAPER = Config()
+QUICK = Config(**_models.SMALL, sdmlp_neurons=(500,), sdmlp_epochs=10, sdmlp_pretraining=2)
 
 
 def make_jobs(setup: Setup) -> list[Job]:
-    """Return the bottleneck, class-incremental and i.i.d."""
-    data = setup.load_data("cifar100", keys="cifar10")
-    return setup.make_stream_jobs(data, _models.with_both_keys(setup.config), ORDERS)
+    """Return the bottleneck, class-incremental and i.i.d., and SDMLP, class-incremental."""
+    data = setup.load_data("cifar100")
+    return [
+        *setup.make_stream_jobs(data, _models.with_both_keys(setup.config), ORDERS),
+        *make_sdmlp_jobs(setup, DeviceData(data, setup.device)),
+    ]
 
 
 def make_table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:

@@ -20,6 +20,7 @@ from dkvb.benchmark.grid import ClassifierSpec, Data, DeviceData, Grid
 from dkvb.benchmark.jobs import Job, RunSpec, run_missing
 from dkvb.benchmark.legacy import rename_experiment
 from dkvb.benchmark.paper import EXPERIMENTS, load_experiment
+from dkvb.benchmark.paper.encoders import KeyData, default_keys, key_epochs
 from dkvb.benchmark.paper.kinds import KINDS, classify_records, get_variant
 from dkvb.benchmark.paper.source import Source, load_stream_data
 from dkvb.benchmark.paper.statements import evaluate_statements
@@ -38,9 +39,14 @@ class Setup:
     seeds: tuple[int, ...]
     config: Any  # the experiment's own dataclass
     device: str = "cpu"
+    keys: str | None = None  # data set to fit keys to; default: the paper's
 
-    def load_data(self, target: str = "cifar10", keys: str = "cifar100") -> Data:
-        """Load the data of a stream: a data set to learn, and one to fit keys to."""
+    def load_data(self, target: str = "cifar10", keys: str | None = None) -> Data:
+        """Load the data of a stream: a data set to learn, and one to fit keys to.
+
+        `keys` names a data set that the experiment itself prescribes.
+        """
+        keys = keys or self.keys or default_keys(self.source.encoder, target)
         return load_stream_data(self.source, target, keys)
 
     def make_stream_jobs(
@@ -104,6 +110,50 @@ def make_config(name: str, quick: bool, changes: Mapping[str, str] | None = None
     return replace(config, **{k: _parse(config, k, text) for k, text in (changes or {}).items()})
 
 
+def make_setup(
+    name: str,
+    source: Source,
+    seeds: tuple[int, ...],
+    *,
+    quick: bool = False,
+    changes: Mapping[str, str] | None = None,
+    keys: KeyData | None = None,
+    device: str = "cpu",
+) -> tuple[Setup, dict[str, str]]:
+    """Return the setup of an experiment, and what is changed from the paper's for the records.
+
+    Keys are fitted to the paper's data set for its number of epochs, unless `keys` has others.
+    """
+    changes = dict(changes or {})
+    config = make_config(name, quick, changes)
+    module = load_experiment(name)
+    target = getattr(module, "TARGET", "cifar10")
+    usual = default_keys(source.encoder, target)
+    if keys is not None and not getattr(module, "TAKES_KEYS", True):
+        raise ValueError(f"--keys: expected none for {name}, which chooses its own; leave it out")
+    if hasattr(config, "key_epochs") and "key_epochs" not in changes:
+        epochs = keys.epochs if keys else min(config.key_epochs, key_epochs(usual))
+        config = replace(config, key_epochs=epochs)
+    if keys is not None and keys != (usual, key_epochs(usual)):
+        changes["keys"] = f"{keys.dataset}:{keys.epochs}"
+    return Setup(source, seeds, config, device, keys.dataset if keys else None), changes
+
+
+def select_jobs(jobs: Sequence[Job], names: Sequence[str] | None) -> list[Job]:
+    """Return the jobs with the runs of classifiers whose names begin with one of `names`."""
+    if not names:
+        return list(jobs)
+    chosen = [
+        Job([spec for spec in job.specs if spec.classifier.startswith(tuple(names))], job.run)
+        for job in jobs
+    ]
+    chosen = [job for job in chosen if job.specs]
+    if not chosen:
+        known = dict.fromkeys(spec.classifier for job in jobs for spec in job.specs)
+        raise ValueError(f"--only: expected a beginning of {', '.join(known)}; got {list(names)}")
+    return chosen
+
+
 def run_experiment(
     name: str,
     jobs: Sequence[Job],
@@ -112,6 +162,7 @@ def run_experiment(
     changes: Mapping[str, str] | None = None,
     reusable: Mapping[str, RunRecord] | None = None,
     progress: bool = False,
+    plot: bool = True,
     log: Callable[[str], None] = lambda text: None,
 ) -> tuple[dict[str, Any], list[RunRecord]]:
     """Run what `out` has no record of, write summary and figure, and return summary and records.
@@ -129,6 +180,8 @@ def run_experiment(
         Folder of `records.jsonl`, `summary.json` and the figure.
     changes : mapping, optional
         Fields of the configuration that were changed, for the records.
+    plot : bool, default=True
+        Whether to draw the figure, which needs matplotlib.
     reusable, progress, log
         As in `run_missing`.
     """
@@ -140,7 +193,7 @@ def run_experiment(
         progress=progress,
         log=log,
     )
-    return write_results(name, records, out), records
+    return write_results(name, records, out, plot=plot), records
 
 
 def plot_only(
@@ -187,7 +240,9 @@ def read_experiment_name(folder: Path) -> str | None:
         return None
 
 
-def write_results(name: str, records: list[RunRecord], out: Path) -> dict[str, Any]:
+def write_results(
+    name: str, records: list[RunRecord], out: Path, *, plot: bool = True
+) -> dict[str, Any]:
     """Write summary and figure of records, and return the summary."""
     module, note = load_experiment(name), KINDS[classify_records(name, records)]
     title = f"{module.TITLE} ({note})" if note else module.TITLE
@@ -202,7 +257,8 @@ def write_results(name: str, records: list[RunRecord], out: Path) -> dict[str, A
     if process_group.rank() > 0:
         return summary
     write_summary(out / "summary.json", summary)
-    module.plot(records, out / f"{name}.png", title)
+    if plot:
+        module.plot(records, out / f"{name}.png", title)
     return summary
 
 

@@ -24,11 +24,13 @@ from dkvb.benchmark.grid import ORDERS, Data
 from dkvb.benchmark.jobs import Job
 from dkvb.benchmark.paper import _models, cifar10
 from dkvb.benchmark.paper._synthetic import Mixture
+from dkvb.benchmark.paper.encoders import default_keys
 from dkvb.benchmark.paper.experiment import Setup
 from dkvb.benchmark.paper.source import Prepared
 from dkvb.benchmark.plots import plot_accuracy
 from dkvb.benchmark.records import RunRecord
 
+TARGET = "imagenet"
 TITLE = "ImageNet, two classes at a time (appendix D.4)"
 
 
@@ -59,8 +61,9 @@ QUICK = ImageNet(
 def make_jobs(setup: Setup) -> list[Job]:
     """Return the bottleneck with each rule in both orders, evaluated after the last task."""
     source = setup.source
-    real = all(source.has(name, "train") for name in ("imagenet", "cifar100"))
-    data = setup.load_data("imagenet", keys="cifar100") if real else make_synthetic_data(setup)
+    keys = setup.keys or default_keys(source.encoder, TARGET)
+    real = all(source.has(name, "train") for name in (TARGET, keys))
+    data = setup.load_data("imagenet") if real else make_synthetic_data(setup)
     label = "bottleneck" if real else "bottleneck, synthetic"
     specs = [
         _models.bottleneck(setup.config, f"{label}" + f", {rule}" * (rule != "sgd"), rule)

@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dkvb.benchmark.grid import Data
-from dkvb.embedding.datasets import bundled
+from dkvb.benchmark.paper.encoders import find_encoder
+from dkvb.embedding.datasets import NAMES, bundled
 from dkvb.embedding.npz import read_labelled
 
 Array = npt.NDArray[Any]
@@ -25,7 +26,7 @@ class Source(Protocol):
     def encoder(self) -> str: ...
     def rows(self, dataset: str, split: str) -> Rows: ...
     def has(self, dataset: str, split: str) -> bool: ...
-    def require(self, *datasets: str) -> None: ...
+    def require(self, target: str, *keys: str) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -41,8 +42,8 @@ class Bundled:
     def has(self, dataset: str, split: str) -> bool:
         return dataset in ("cifar10", "cifar100") and split in ("train", "test")
 
-    def require(self, *datasets: str) -> None:
-        missing = [name for name in datasets if not self.has(name, "train")]
+    def require(self, target: str, *keys: str) -> None:
+        missing = [name for name in (target, *keys) if not self.has(name, "train")]
         if missing:
             raise ValueError(
                 f"--quick: expected an experiment on CIFAR-10 and CIFAR-100, which are bundled; "
@@ -58,7 +59,11 @@ class Prepared:
     encoder: str = "resnet50"
 
     def path(self, dataset: str, split: str) -> Path:
-        return self.folder / f"{dataset}-{self.encoder}-{split}.npz"
+        """Return the file of a split, whichever of the encoder's names it has."""
+        known = find_encoder(self.encoder)
+        names = (self.encoder, known.name, known.paper_name) if known else (self.encoder,)
+        paths = [self.folder / f"{dataset}-{name}-{split}.npz" for name in names if name]
+        return next((path for path in paths if path.is_file()), paths[0])
 
     def rows(self, dataset: str, split: str) -> Rows:
         return _read(self.path(dataset, split))
@@ -66,24 +71,34 @@ class Prepared:
     def has(self, dataset: str, split: str) -> bool:
         return self.path(dataset, split).is_file()
 
-    def require(self, *datasets: str) -> None:
-        """Raise ValueError, with the commands that make them, if files are missing."""
-        missing = [
-            self.path(dataset, split).name
-            for dataset in datasets
-            for split in ("train", "test")
-            if not self.has(dataset, split)
-        ]
+    def require(self, target: str, *keys: str) -> None:
+        """Raise ValueError, with the commands that make them, if files are missing.
+
+        The target needs a train and a test file; key data need a train file.
+        """
+        wanted = [(target, "train"), (target, "test"), *((name, "train") for name in keys)]
+        missing = [(name, split) for name, split in wanted if not self.has(name, split)]
         if missing:
-            lacking = dict.fromkeys(name.partition("-")[0] for name in missing)
-            commands = "; ".join(
-                f"dkvb embed --encoder {self.encoder} --data {dataset} --out {self.folder}"
-                for dataset in lacking
-            )
+            names = ", ".join(self.path(*one).name for one in missing)
+            lacking = dict.fromkeys(name for name, _ in missing)
+            remedies = "; ".join(self._remedy(dataset) for dataset in lacking)
             raise ValueError(
-                f"--data {self.folder}: expected files {', '.join(missing)}, which are not there; "
-                f"make them with: {commands}; or try --quick, which needs no files"
+                f"--data {self.folder}: expected files {names}, which are not there; {remedies}; "
+                "or try --quick, which needs no files"
             )
+
+    def _remedy(self, dataset: str) -> str:
+        """Say how the files of a data set are made."""
+        known = find_encoder(self.encoder)
+        encoder = known.name if known else self.encoder
+        if encoder == "convmixer" or dataset not in NAMES:
+            return (
+                f"{dataset} under {encoder} cannot be embedded by a command: write x (n, m) and "
+                f"y (n,) of embeddings that you have to {self.path(dataset, 'train').name}"
+            )
+        data = "imagenet:FOLDER" if dataset == "imagenet" else dataset
+        command = f"dkvb embed --encoder {encoder} --data {data} --out {self.folder}"
+        return f"make them with: {command}"
 
 
 @lru_cache(maxsize=8)

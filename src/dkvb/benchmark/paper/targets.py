@@ -7,6 +7,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
 
+from dkvb.benchmark.paper.encoders import canonical_name
 from dkvb.benchmark.records import Number
 
 
@@ -42,9 +43,12 @@ def target(experiment: str, row: str, encoder: str) -> Target | None:
 
     >>> target("cifar10", "bottleneck", "resnet50").value
     81.5
+    >>> target("cifar10", "bottleneck", "clip_vit_b32") == target("cifar10", "bottleneck", "clip")
+    True
     """
-    found = (t for t in targets() if (t.experiment, t.row, t.encoder) == (experiment, row, encoder))
-    return next(found, None)
+    wanted = canonical_name(encoder)
+    found = (t for t in targets() if (t.experiment, t.row) == (experiment, row))
+    return next((t for t in found if canonical_name(t.encoder) == wanted), None)
 
 
 def beside(experiment: str, row: str, encoder: str, ours: dict[str, Number]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dkvb.benchmark.paper.encoders import canonical_name
 from dkvb.benchmark.paper.statements import evaluate_statements
 from dkvb.benchmark.paper.tables import group_by, metric
 from dkvb.benchmark.paper.targets import Target, targets
@@ -53,7 +54,8 @@ def compare_targets(collection: Collection) -> list[TargetComparison]:
 def _compare(target: Target, collection: Collection) -> list[TargetComparison]:
     name = _METRICS[target.measure]
     for group in collection.of(target.experiment):
-        if group.encoder.partition(" (")[0] != target.encoder:  # the bundled subset counts too
+        encoder = group.encoder.partition(" (")[0]  # the bundled subset counts too
+        if canonical_name(encoder) != canonical_name(target.encoder):
             continue
         records = [
             r for r in group.records if _measures(target, r) and r.metrics.get(name) is not None

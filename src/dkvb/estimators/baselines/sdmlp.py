@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import torch
+from numpy.typing import ArrayLike
+from sklearn.base import clone
 from torch import Tensor
 from torch.nn.functional import normalize
 
@@ -53,16 +55,50 @@ class SDMLPClassifier(ConsolidatingClassifier):
         positive_int("switch_after", self.switch_after)
         super()._check_settings()
 
+    def pretrain(self, X: ArrayLike, y: ArrayLike, *, epochs: int) -> Self:
+        """Train the neurons on labelled data of other classes, before the first `partial_fit`.
+
+        Their weights and their switch from excitation to inhibition are kept; the outputs are
+        discarded.
+
+        >>> sdmlp = SDMLPClassifier(n_neurons=30, k=3).pretrain([[0.0, 1.0]], ["a"], epochs=2)
+        >>> sdmlp.partial_fit([[0.0, 1.0]], ["up"]).classes_
+        array(['up'], dtype='<U2')
+        """
+        if hasattr(self, "_labels"):
+            raise ValueError(
+                "pretrain: expected a classifier that has learned nothing; got a fitted one; "
+                "pre-train a clone"
+            )
+        teacher = clone(self).set_params(epochs=positive_int("epochs", epochs)).partial_fit(X, y)
+        self._pretrained = {
+            "neurons weight": teacher._weights["neurons weight"],
+            "inputs answered": teacher._buffers["inputs answered"],
+        }
+        return self
+
     def _make_weights(self, width: int) -> Tensors:
         weights = make_random_layer("neurons", width, self.n_neurons, bias=False)
         weights |= make_empty_output(self.n_neurons, bias=False)
-        if not weights["neurons weight"].is_meta:  # else only shapes are needed
+        start = getattr(self, "_pretrained", {})
+        if start and start["neurons weight"].shape != weights["neurons weight"].shape:
+            raise ValueError(
+                f"X: expected {len(start['neurons weight'])} features, as in pretrain; got {width}"
+            )
+        if weights["neurons weight"].is_meta:  # only shapes are needed
+            return weights
+        if start:
+            weights["neurons weight"] = start["neurons weight"].clone()
+        else:
             _project({name: weight[None] for name, weight in weights.items()})
         return weights
 
     def _make_buffers(self, weights: Tensors) -> Tensors:
         device = weights["neurons weight"].device
         counts = torch.zeros((1, self.n_neurons), device=device)
+        start = getattr(self, "_pretrained", {})
+        if start and not counts.is_meta:
+            counts = start["inputs answered"].to(device, copy=True)
         return super()._make_buffers(weights) | {"inputs answered": counts}
 
     def _encode(self, x: Tensor) -> Tensor:
