@@ -53,3 +53,32 @@ def test_a_free_class_follows_any_signs_and_a_held_one_does_not(hidden):
     # All rows with sign +1 wrong and the others right: half of four on average.
     assert free.mean() > 1.2
     assert held.mean() <= free.mean()
+
+
+def _every_direction(x, y, signs):
+    """The largest Σ ξ · loss of two-class linear probes in the plane, over all directions."""
+    angles = torch.arange(20_000) / 20_000 * 2 * math.pi
+    margins = x @ torch.stack([angles.cos(), angles.sin()])  # (J, r, angles), of class 1 over 0
+    wrong = torch.where(y[:, :, None] == 1, margins < 0, margins > 0).double()
+    return (signs[:, :, None] * wrong).sum(dim=1).max(dim=1).values
+
+
+@pytest.mark.parametrize("scale", [0.01, 1.0, 100.0])
+def test_on_a_tiny_class_the_estimate_is_the_brute_force_maximum(scale):
+    generator = torch.Generator().manual_seed(3)
+    x = scale * torch.randn(50, 6, 2, generator=generator)
+    y = torch.randint(0, 2, (50, 6), generator=generator)
+    signs = torch.randint(0, 2, (50, 6), generator=generator) * 2 - 1
+    shared = {"n_classes": 2, "radius": 10.0, "steps": 100, "signs": signs}
+    found = estimate_rademacher(x, y, torch.ones(50, 6), **shared)
+    # With weights of zero no class has a higher score than the right one: the loss is 0.
+    assert torch.equal(found, _every_direction(x, y, signs).clamp(min=0))
+
+
+@pytest.mark.parametrize("hidden", [None, 4])
+@pytest.mark.parametrize("seed", [0, 1, 1000])
+def test_the_estimate_is_never_negative(hidden, seed):
+    x = torch.ones(3, 40, 2)  # one input with both labels: no function follows the signs
+    y = torch.arange(40).remainder(2).expand(3, 40)
+    shared = {"n_classes": 2, "radius": 1.0, "steps": 20, "hidden": hidden, "seed": seed}
+    assert (estimate_rademacher(x, y, torch.ones(3, 40), **shared) >= 0).all()

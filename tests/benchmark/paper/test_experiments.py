@@ -112,7 +112,11 @@ def test_keys_are_said_as_they_are(folders):
 
 def test_noise_on_pixels_is_measured_where_files_are(folders):
     _, records = run("noise", folders / "pixels")
-    assert [point["alpha"] for point in records[0].extra["pixels"]] == [0.1]
+    assert [r.classifier for r in records] == ["bottleneck", "linear", "prototypes"]
+    for record in records:
+        assert [point["alpha"] for point in record.extra["pixels"]] == [0, 0.1]
+        assert record.extra["pixels"][0]["accuracy"] == record.extra["embeddings"][0]["accuracy"]
+        assert record.extra["inputs"] == []
     assert records[0].extra["embeddings"][0]["codes_changed"] == 0  # α = 0
 
 

@@ -18,6 +18,10 @@ from dkvb.benchmark.paper.tables import get_order, group_by, metric
 from dkvb.benchmark.plots import plot_bars
 from dkvb.benchmark.records import RunRecord
 
+# Fields of the schedule that these experiments do not use. Their records do not name them: the
+# learning rate of values follows from that of a logit (`pace`) and is the metric `value_rate`.
+UNUSED = ("evaluate_every", "baseline_rate", "learning_rate")
+
 
 def descend(
     model: KeyValueBottleneck,
@@ -33,23 +37,49 @@ def descend(
     penalty: Callable[[], Tensor] | None = None,
 ) -> None:
     """Train on embeddings (n, m), or on codes (n, C) of integers, task by task."""
-    forward = model if rows.is_floating_point() else model.forward_codes
     labels = torch.from_numpy(y).to(rows.device)
     stream = streams.iid(y, seed) if order == "iid" else streams.class_incremental(y, 2, seed)
+    for number, task in enumerate(stream):
+        own = torch.from_numpy(task.indices).to(rows.device)
+        descend_on_task(
+            model,
+            rows[own],
+            labels[own],
+            optimiser,
+            seed=seed,
+            first_epoch=number * epochs,
+            epochs=epochs,
+            batch_size=batch_size,
+            label_smoothing=label_smoothing,
+            penalty=penalty,
+        )
+
+
+def descend_on_task(
+    model: KeyValueBottleneck,
+    rows: Tensor,
+    labels: Tensor,
+    optimiser: torch.optim.Optimizer,
+    *,
+    seed: int,
+    first_epoch: int,
+    epochs: int,
+    batch_size: int = 256,
+    label_smoothing: float = 0.1,
+    penalty: Callable[[], Tensor] | None = None,
+) -> None:
+    """Train on the rows of one task; `first_epoch` counts the epochs of earlier tasks."""
+    forward = model if rows.is_floating_point() else model.forward_codes
     model.train()
-    done = 0
-    for task in stream:
-        group = torch.from_numpy(task.indices).to(rows.device)
-        for _ in range(epochs):
-            for batch in group[epoch_order(len(group), seed, done, group.device)].split(batch_size):
-                loss = cross_entropy(
-                    forward(rows[batch]), labels[batch], label_smoothing=label_smoothing
-                )
-                loss = loss if penalty is None else loss + penalty()
-                optimiser.zero_grad()
-                loss.backward()
-                optimiser.step()
-            done += 1
+    for epoch in range(first_epoch, first_epoch + epochs):
+        for batch in epoch_order(len(rows), seed, epoch, rows.device).split(batch_size):
+            loss = cross_entropy(
+                forward(rows[batch]), labels[batch], label_smoothing=label_smoothing
+            )
+            loss = loss if penalty is None else loss + penalty()
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
 
 
 @torch.no_grad()

@@ -1,4 +1,4 @@
-"""Appendix D.4 of the paper: CIFAR-100 in fifty tasks of two classes, keys from CIFAR-10.
+"""Appendix D.4 of the paper (Figure 10): CIFAR-100 in fifty tasks, keys from CIFAR-10.
 
     dkvb reproduce cifar100 --data DIR --encoder resnet50 --seeds 1,2,3,4,5 --out OUT
 
@@ -20,7 +20,7 @@ from dkvb.benchmark.paper.experiment import Setup
 from dkvb.benchmark.records import RunRecord
 
 TARGET = "cifar100"
-TITLE = "CIFAR-100, two classes at a time (appendix D.4)"
+TITLE = "CIFAR-100, two classes at a time (appendix D.4, Figure 10)"
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Figure 4 of the paper: codebooks.
+"""Figure 5c of the paper: codebooks.
 
     dkvb reproduce codebooks --data DIR --seeds 1,2,3,4,5 --out OUT
 
@@ -20,7 +20,7 @@ from dkvb.benchmark.paper.experiment import Setup
 from dkvb.benchmark.paper.tables import setting
 from dkvb.benchmark.records import RunRecord
 
-TITLE = "Number of codebooks (Figure 4c)"
+TITLE = "Number of codebooks (Figure 5c)"
 
 
 @dataclass(frozen=True)

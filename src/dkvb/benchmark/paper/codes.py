@@ -1,4 +1,4 @@
-"""Appendix E.3 of the paper: maps of keys, how often pairs are used, and who shares them.
+"""Appendix E.3 of the paper (Figures 13 to 17): maps of keys, usage of pairs, who shares them.
 
     dkvb reproduce codes --data DIR --seeds 1 --out OUT
 
@@ -32,7 +32,7 @@ from dkvb.benchmark.plots import make_axes, save_figure
 from dkvb.benchmark.records import RunRecord
 from dkvb.bottleneck import Keys
 
-TITLE = "Keys: maps and usage (appendix E.3)"
+TITLE = "Keys: maps and usage (appendix E.3, Figures 13 to 17)"
 EPOCHS = 2000  # the paper's: a sample fetches each of its pairs once per epoch
 EDGES = [0, 1, *(EPOCHS * k for k in (2, 5, 10, 15, 20, 25, 30, 40, 50, 75, 100, 150, 200, 500))]
 

@@ -53,7 +53,7 @@ def make_jobs(setup: Setup) -> list[Job]:
     """Return all decoders and modes in both orders, per seed."""
     config, data = setup.config, DeviceData(setup.load_data(), setup.device)
     variants = [("mean", ""), *((name, mode) for name in ("linear", "mlp") for mode in MODES)]
-    settings = {k: v for k, v in vars(config).items() if k != "evaluate_every"}
+    settings = {k: v for k, v in vars(config).items() if k not in _network.UNUSED}
     return [
         make_measurement_job(
             setup,
@@ -106,7 +106,12 @@ def _measure(
         label_smoothing=config.label_smoothing,
         penalty=pull if mode == "regularised" else None,
     )
-    return Measurement({"final_accuracy": _network.accuracy(model, x_test, y_test)})
+    return Measurement(
+        {
+            "final_accuracy": _network.accuracy(model, x_test, y_test),
+            "value_rate": config.pace * gain,
+        }
+    )
 
 
 @lru_cache(maxsize=1)  # the variants of a seed run one after the other

@@ -1,4 +1,4 @@
-"""Appendix D.1 of the paper: the number of classes per task.
+"""Appendix D.1 of the paper (Figure 6): the number of classes per task.
 
     dkvb reproduce granularity --data DIR --seeds 1,2,3,4,5 --out OUT
 
@@ -19,7 +19,7 @@ from dkvb.benchmark.paper.tables import final, group_by, metric
 from dkvb.benchmark.plots import plot_accuracy
 from dkvb.benchmark.records import RunRecord
 
-TITLE = "Classes per task (appendix D.1)"
+TITLE = "Classes per task (appendix D.1, Figure 6)"
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Appendix D.4 of the paper: ImageNet in 500 tasks of two classes, keys from CIFAR-100.
+"""Appendix D.4 of the paper (Figure 11): ImageNet in 500 tasks of two classes, keys from CIFAR-100.
 
     dkvb reproduce imagenet --data DIR --encoder clip --seeds 1 --device cuda --out OUT
     torchrun --nproc-per-node 2 -m dkvb reproduce imagenet --set 'rules=["counts"]' ...
@@ -31,7 +31,7 @@ from dkvb.benchmark.plots import plot_accuracy
 from dkvb.benchmark.records import RunRecord
 
 TARGET = "imagenet"
-TITLE = "ImageNet, two classes at a time (appendix D.4)"
+TITLE = "ImageNet, two classes at a time (appendix D.4, Figure 11)"
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Figure 4d of the paper: the data that keys are fitted to.
+"""Figure 5d of the paper: the data that keys are fitted to.
 
     dkvb reproduce key-data --data DIR --seeds 1,2,3,4,5 --out OUT
 
@@ -23,7 +23,7 @@ from dkvb.benchmark.plots import plot_bars
 from dkvb.benchmark.records import RunRecord, mean_and_std
 
 TAKES_KEYS = False  # it compares data to fit keys to
-TITLE = "Data that keys are fitted to (Figure 4d)"
+TITLE = "Data that keys are fitted to (Figure 5d)"
 
 
 @dataclass(frozen=True)

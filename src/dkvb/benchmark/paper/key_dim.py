@@ -1,4 +1,4 @@
-"""Figure 4 of the paper: key-dim.
+"""Figure 5a of the paper: key-dim.
 
     dkvb reproduce key-dim --data DIR --seeds 1,2,3,4,5 --out OUT
 
@@ -19,7 +19,7 @@ from dkvb.benchmark.paper.experiment import Setup
 from dkvb.benchmark.paper.tables import setting
 from dkvb.benchmark.records import RunRecord
 
-TITLE = "Dimension of keys (Figure 4a)"
+TITLE = "Dimension of keys (Figure 5a)"
 
 
 @dataclass(frozen=True)

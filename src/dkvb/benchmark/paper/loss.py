@@ -1,4 +1,4 @@
-"""Figure 3b of the paper: train and test loss along the stream.
+"""Figure 4 of the paper: train and test loss along the stream.
 
     dkvb reproduce loss --data DIR --seeds 1,2,3,4,5 --out OUT
 
@@ -21,7 +21,7 @@ from dkvb.benchmark.paper.tables import get_order, group_by, metric
 from dkvb.benchmark.plots import plot_losses
 from dkvb.benchmark.records import RunRecord, mean_and_std
 
-TITLE = "Loss along the stream (Figure 3b)"
+TITLE = "Loss along the stream (Figure 4)"
 PAPER, QUICK = cifar10.PAPER, cifar10.QUICK
 
 

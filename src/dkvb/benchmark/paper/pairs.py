@@ -1,4 +1,4 @@
-"""Figure 4 of the paper: pairs.
+"""Figure 5b of the paper: pairs.
 
     dkvb reproduce pairs --data DIR --seeds 1,2,3,4,5 --out OUT
 
@@ -20,7 +20,7 @@ from dkvb.benchmark.paper.experiment import Setup
 from dkvb.benchmark.paper.tables import setting
 from dkvb.benchmark.records import RunRecord
 
-TITLE = "Number of key-value pairs (Figure 4b)"
+TITLE = "Number of key-value pairs (Figure 5b)"
 
 
 @dataclass(frozen=True)

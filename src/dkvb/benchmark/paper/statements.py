@@ -179,6 +179,7 @@ def _steady_loss(records: Records) -> tuple[bool, str] | None:
 
 
 def _fly_collapses(records: Records) -> tuple[bool, str] | None:
+    records = [record for record in records if "epochs" in record.config["settings"]]
     by = {
         epochs: mean_final_accuracy(group) for epochs, group in group_by(records, _epochs).items()
     }

@@ -51,7 +51,7 @@ QUICK = Config(**_models.SMALL | {"n_codebooks": 16, "n_pairs": 64, "epochs": 4}
 def make_jobs(setup: Setup) -> list[Job]:
     """Return all kinds of gradients in both orders, per seed."""
     data = DeviceData(setup.load_data(), setup.device)
-    settings = {k: v for k, v in vars(setup.config).items() if k != "evaluate_every"}
+    settings = {k: v for k, v in vars(setup.config).items() if k not in _network.UNUSED}
     return [
         make_measurement_job(
             setup,
@@ -103,6 +103,7 @@ def _measure(setup: Setup, data: DeviceData, gradient: str, order: str, seed: in
         {
             "final_accuracy": _network.accuracy(model, x_test, y_test),
             "keys_moved": float(apart),
+            "value_rate": config.pace * keys.n_codebooks,
         }
     )
 

@@ -46,6 +46,7 @@ class Config(_models.Schedule):
     draws: int = 3  # of noise and of signs
     cells: int = 64  # sampled cells of one codebook, for the complexity term
     all_rows: int = 2000  # samples for the complexity without cells
+    ascent_steps: int = 300
     radius: float = 10.0  # largest norm of weights per layer of the function class
     books: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128, 256)
     null_books: int = 16
@@ -121,8 +122,10 @@ def _terms(setup: Setup, data: DeviceData, spec: ClassifierSpec, seed: int) -> M
                 "unchanged_shift": round(float(np.mean(stays)), 6) if stays else None,
             }
         )
+    x_test = torch.as_tensor(data.inputs_for(spec)[1][0])
     found = {
         "training_loss": float(clean.mean()),
+        "test_loss": float(_wrong(model, x_test, model.y_test).mean()),
         "shift": shift[-1]["shift"],
         "unchanged_shift": max(
             (p["unchanged_shift"] for p in shift if p["unchanged_shift"] is not None), default=None
@@ -159,6 +162,7 @@ def _complexity(
     shared = {
         "n_classes": int(y.max()) + 1,
         "radius": config.radius,
+        "steps": config.ascent_steps,
         "hidden": spec.settings.get("hidden"),
     }
 
@@ -234,6 +238,7 @@ def make_table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
             largest = group[0].extra["shift"][-1]["alpha"]
             rows[name] = {
                 "training loss": metric(group, "training_loss"),
+                "test loss": metric(group, "test_loss"),
                 f"shift, α {largest:g}": metric(group, "shift"),
                 "shift where no code changed": metric(group, "unchanged_shift"),
                 "complexity": metric(group, "complexity"),

@@ -1,4 +1,4 @@
-"""Appendix D.3 of the paper: linear probe and MLP with weight decay.
+"""Appendix D.3 of the paper (Figures 8 and 9): linear probe and MLP with weight decay.
 
     dkvb reproduce weight-decay --data DIR --seeds 1,2,3 --out OUT
 
@@ -18,7 +18,7 @@ from dkvb.benchmark.paper.experiment import Setup
 from dkvb.benchmark.plots import plot_accuracy
 from dkvb.benchmark.records import RunRecord
 
-TITLE = "Weight decay on linear probe and MLP (appendix D.3)"
+TITLE = "Weight decay on linear probe and MLP (appendix D.3, Figures 8 and 9)"
 
 
 @dataclass(frozen=True)

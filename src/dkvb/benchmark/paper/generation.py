@@ -1,0 +1,189 @@
+"""Section 6 of the paper: a pre-trained generative decoder behind the bottleneck.
+
+    dkvb reproduce generation --data DIR --seeds 1,2,3,4,5 --out OUT
+
+The paper calls pre-trained generative decoders a promising direction and gives no numbers. Here an
+autoencoder is trained on the key data. Its decoder, from a few numbers to an embedding, replaces
+the softmax: the mean of the fetched values is decoded to the embedding that was put in. Values learn
+class-incrementally or from i.i.d. data, with the decoder fixed or trained along. The table has the
+explained variance of test embeddings, and how many decoded embeddings lie nearest to the mean of
+their own class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from dkvb import KeyValueBottleneck
+from dkvb._support.hashing import epoch_order
+from dkvb.benchmark import streams
+from dkvb.benchmark.grid import ORDERS, DeviceData
+from dkvb.benchmark.jobs import Job
+from dkvb.benchmark.paper import _models, _network
+from dkvb.benchmark.paper._learned import fit_shared_keys
+from dkvb.benchmark.paper.experiment import Measurement, Setup, make_measurement_job
+from dkvb.benchmark.paper.tables import get_order, group_by, metric
+from dkvb.benchmark.plots import plot_bars
+from dkvb.benchmark.records import RunRecord
+
+TITLE = "A pre-trained generative decoder (section 6)"
+MODES = ("fixed", "trained along")
+_BATCH = 256
+
+
+@dataclass(frozen=True)
+class Config(_models.Schedule):
+    """A smaller bottleneck, the autoencoder, and learning rates."""
+
+    n_codebooks: int = 64
+    n_pairs: int = 1024
+    epochs: int = 10
+    latent: int = 64  # numbers per value
+    hidden: int = 512
+    decoder_epochs: int = 10  # of the autoencoder, on key data
+    pace: float = 5.0  # learning rate of values, in units of codebooks / the decoder's gain
+    decoder_rate: float = 0.001  # where it is trained along
+
+
+PAPER = Config()
+QUICK = Config(
+    **_models.SMALL | {"n_codebooks": 32, "n_pairs": 128, "epochs": 10}, latent=16, hidden=64
+)
+
+
+class Decoder(nn.Module):
+    """Decodes the mean over codebooks of fetched values to an embedding."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, fetched: Tensor) -> Tensor:
+        """Return embeddings (n, m) of values (n, C, latent)."""
+        decoded: Tensor = self.network(fetched.mean(dim=1))
+        return decoded
+
+
+def make_jobs(setup: Setup) -> list[Job]:
+    """Return a fixed decoder and one that is trained along, in both orders, per seed."""
+    data = DeviceData(setup.load_data(), setup.device)
+    unused = ("evaluate_every", "baseline_rate", "learning_rate", "label_smoothing")
+    settings = {k: v for k, v in vars(setup.config).items() if k not in unused}
+    return [
+        make_measurement_job(
+            setup,
+            data,
+            f"decoder {mode}",
+            {
+                "measure": "generation",
+                "mode": mode,
+                "order": order,
+                "seed": seed,
+                "settings": settings,
+            },
+            partial(_measure, setup, data, mode, order, seed),
+        )
+        for seed in setup.seeds
+        for mode in MODES
+        for order in ORDERS
+    ]
+
+
+def pretrain_decoder(x: Tensor, config: Config, seed: int) -> nn.Module:
+    """Return the decoder of an autoencoder trained on rows x (n, m)."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        m, h, q = x.shape[1], config.hidden, config.latent
+        encoder = nn.Sequential(nn.Linear(m, h), nn.ReLU(), nn.Linear(h, q)).to(x.device)
+        decoder = nn.Sequential(nn.Linear(q, h), nn.ReLU(), nn.Linear(h, m)).to(x.device)
+    optimiser = torch.optim.Adam([*encoder.parameters(), *decoder.parameters()], lr=0.001)
+    for epoch in range(config.decoder_epochs):
+        for batch in epoch_order(len(x), seed, epoch, x.device).split(_BATCH):
+            loss = (decoder(encoder(x[batch])) - x[batch]).square().mean()
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+    return decoder
+
+
+def _gain(decoder: nn.Module, latent: int) -> float:
+    """Return the squared largest singular value of the decoder's Jacobian at zero."""
+    device = next(decoder.parameters()).device
+    slope = torch.autograd.functional.jacobian(decoder, torch.zeros(latent, device=device))
+    return float(torch.linalg.matrix_norm(slope, ord=2)) ** 2
+
+
+def _measure(setup: Setup, data: DeviceData, mode: str, order: str, seed: int) -> Measurement:
+    config = setup.config
+    keys = fit_shared_keys(setup, data, seed)
+    (x, y), (x_test, y_test) = data.inputs_for(_models.bottleneck(config))
+    key_rows = torch.as_tensor(data.on_device(data.keys))
+    unit = key_rows.std()  # decoders work on embeddings of unit variance
+    rows, test = (torch.as_tensor(part).to(key_rows.device) / unit for part in (x, x_test))
+    decoder = Decoder(pretrain_decoder(key_rows / unit, config, seed))
+    model = KeyValueBottleneck(
+        keys,
+        rows.shape[1],
+        value_dim=config.latent,
+        decoder=decoder,
+        train_decoder=mode != "fixed",
+        seed=seed,
+    )
+    rate = config.pace * keys.n_codebooks / _gain(decoder.network, config.latent)
+    groups: list[dict[str, Any]] = [{"params": [model.values], "lr": rate}]
+    learned = [p for p in model.decoder.parameters() if p.requires_grad]
+    if learned:
+        groups.append({"params": learned, "lr": config.decoder_rate})
+    optimiser = torch.optim.SGD(groups)
+    codes = keys.codes(x).long()
+    stream = streams.iid(y, seed) if order == "iid" else streams.class_incremental(y, 2, seed)
+    model.train()
+    for number, task in enumerate(stream):
+        own = torch.from_numpy(task.indices).to(rows.device)
+        for epoch in range(number * config.epochs, (number + 1) * config.epochs):
+            for batch in own[epoch_order(len(own), seed, epoch, own.device)].split(_BATCH):
+                error = model.forward_codes(codes[batch]) - rows[batch]
+                loss = error.square().sum(dim=1).mean() / 2
+                optimiser.zero_grad()
+                loss.backward()
+                optimiser.step()
+    with torch.no_grad():
+        used = keys.codes(x_test, active=model.usage > 0).long()
+        decoded = model.eval().forward_codes(used)
+    labels = torch.from_numpy(y).to(rows.device)
+    means = torch.stack([rows[labels == c].mean(dim=0) for c in range(int(y.max()) + 1)])
+    nearest = torch.cdist(decoded, means).argmin(dim=1).cpu().numpy()
+    left = (decoded - test).square().sum() / (test - test.mean(dim=0)).square().sum()
+    return Measurement(
+        {
+            "explained_variance": 1 - float(left),
+            "final_accuracy": float(np.mean(nearest == y_test)),
+            "value_rate": rate,
+        }
+    )
+
+
+def make_table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
+    """Return explained variance, and the accuracy of the nearest class mean."""
+    return {
+        f"{name} ({order})": {
+            "explained variance (%)": metric(group, "explained_variance", 100),
+            "nearest class mean (%)": metric(group, "final_accuracy", 100),
+        }
+        for (name, order), group in group_by(
+            records, lambda r: (r.classifier, get_order(r))
+        ).items()
+    }
+
+
+def plot(records: Sequence[RunRecord], path: Path, title: str) -> Path:
+    """Plot the accuracy of decoded embeddings."""
+    return plot_bars(_network.make_table(records), path, title, "nearest class mean (%)")

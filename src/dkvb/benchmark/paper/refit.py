@@ -1,0 +1,136 @@
+"""Section 6 of the paper: keys fitted further on unlabelled rows while values keep their place.
+
+    dkvb reproduce refit --data DIR --seeds 1,2,3,4,5 --out OUT
+
+The paper suggests, without numbers, that keys can be fine-tuned asynchronously by an unsupervised
+task when the distribution shifts. Here keys from other data learn a stream of CIFAR-10 classes.
+Before each task, moving averages (appendix C, without expiry) move the keys towards unlabelled
+rows: those of the task only, or those of the whole training set. A key keeps its value. Compared
+are keys that stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dkvb import KeyValueBottleneck
+from dkvb.benchmark import streams
+from dkvb.benchmark.analysis.refitting import move_keys
+from dkvb.benchmark.analysis.robustness import changed_codes
+from dkvb.benchmark.grid import ORDERS, DeviceData
+from dkvb.benchmark.jobs import Job
+from dkvb.benchmark.paper import _models, _network
+from dkvb.benchmark.paper._learned import fit_shared_keys
+from dkvb.benchmark.paper.experiment import Measurement, Setup, make_measurement_job
+from dkvb.benchmark.paper.tables import get_order, group_by, metric
+from dkvb.benchmark.plots import plot_bars
+from dkvb.benchmark.records import RunRecord
+
+TITLE = "Keys fitted further on unlabelled rows (section 6)"
+VARIANTS = ("fixed", "task", "target")
+
+
+@dataclass(frozen=True)
+class Config(_models.Schedule):
+    """A smaller bottleneck, few epochs, and the rate at which keys move."""
+
+    n_codebooks: int = 64
+    n_pairs: int = 1024
+    epochs: int = 5
+    learning_rate: float = 192.0  # of values: three per logit
+    decay: float = 0.95
+    refit_epochs: int = 1  # before each task
+
+
+PAPER = Config()
+QUICK = Config(
+    **_models.SMALL | {"n_codebooks": 32, "n_pairs": 128, "epochs": 10}, learning_rate=96.0
+)
+
+
+def make_jobs(setup: Setup) -> list[Job]:
+    """Return keys that stay, and keys that move on each task's rows or on all, in both orders."""
+    data = DeviceData(setup.load_data(), setup.device)
+    settings = {
+        k: v for k, v in vars(setup.config).items() if k not in ("evaluate_every", "baseline_rate")
+    }
+    return [
+        make_measurement_job(
+            setup,
+            data,
+            f"keys {variant}",
+            {
+                "measure": "refit",
+                "variant": variant,
+                "order": order,
+                "seed": seed,
+                "settings": settings,
+            },
+            partial(_measure, setup, data, variant, order, seed),
+        )
+        for seed in setup.seeds
+        for variant in VARIANTS
+        for order in ORDERS
+    ]
+
+
+def _measure(setup: Setup, data: DeviceData, variant: str, order: str, seed: int) -> Measurement:
+    config = setup.config
+    first = keys = fit_shared_keys(setup, data, seed)
+    (x, y), (x_test, y_test) = data.inputs_for(_models.bottleneck(config))
+    rows = torch.as_tensor(x)
+    model = KeyValueBottleneck(keys, int(y.max()) + 1, seed=seed)
+    optimiser = torch.optim.SGD([model.values], lr=config.learning_rate)
+    stream = streams.iid(y, seed) if order == "iid" else streams.class_incremental(y, 2, seed)
+    for number, task in enumerate(stream):
+        own = torch.from_numpy(task.indices).to(rows.device)
+        if variant != "fixed":
+            unlabelled = rows[own] if variant == "task" else rows
+            keys = move_keys(keys, unlabelled, epochs=config.refit_epochs, decay=config.decay)
+            with torch.no_grad():
+                model.keys.copy_(keys.keys)
+        _network.descend_on_task(
+            model,
+            keys.codes(rows[own]).long(),
+            torch.from_numpy(y[task.indices]).to(rows.device),
+            optimiser,
+            seed=seed,
+            first_epoch=number * config.epochs,
+            epochs=config.epochs,
+            label_smoothing=config.label_smoothing,
+        )
+    moved: Tensor = (keys.keys - first.keys).norm() / first.keys.norm()
+    codes = changed_codes(first.codes(x_test), keys.codes(x_test))
+    return Measurement(
+        {
+            "final_accuracy": _network.accuracy(model, x_test, y_test),
+            "keys_moved": float(moved),
+            "codes_changed": float(codes.double().mean()),
+        }
+    )
+
+
+def make_table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
+    """Return final accuracies, how far keys moved and how many codes changed."""
+    return {
+        f"{name} ({order})": {
+            "final accuracy": metric(group, "final_accuracy", 100),
+            "keys moved (%)": metric(group, "keys_moved", 100),
+            "codes changed (%)": metric(group, "codes_changed", 100),
+        }
+        for (name, order), group in group_by(
+            records, lambda r: (r.classifier, get_order(r))
+        ).items()
+    }
+
+
+def plot(records: Sequence[RunRecord], path: Path, title: str) -> Path:
+    """Plot final accuracies in both orders."""
+    return plot_bars(_network.make_table(records), path, title, "final accuracy (%)")
