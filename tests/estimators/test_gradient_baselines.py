@@ -281,3 +281,23 @@ def test_a_constant_row_is_no_trouble_to_the_fly():
     X, y = blobs(2)
     X[0] = 3.0
     assert np.isfinite(FlyClassifier(n_cells=50, share=0.1).fit(X, y).decision_function(X)).all()
+
+
+def test_sdmlp_keeps_pretrained_neurons_and_no_outputs():
+    rng = np.random.default_rng(0)
+    X, y = rng.random((60, 8), dtype=np.float32), np.arange(60) % 3
+    sdmlp = SDMLPClassifier(n_neurons=12, k=2, switch_after=100).pretrain(X, y, epochs=5)
+    random = SDMLPClassifier(n_neurons=12, k=2, switch_after=100)
+    for model in (sdmlp, random):
+        model._begin(np.array(["a", "b"]), 8)
+    assert sdmlp._weights["output weight"].abs().sum() == 0
+    assert sdmlp._buffers["inputs answered"].sum() > 0
+    assert not torch.equal(sdmlp._weights["neurons weight"], random._weights["neurons weight"])
+    start = sdmlp._pretrained["neurons weight"].clone()
+    sdmlp.partial_fit(X, np.array(["a", "b"])[y % 2])
+    assert torch.equal(sdmlp._pretrained["neurons weight"], start)  # learning changes a copy
+    with pytest.raises(ValueError, match="pretrain: expected a classifier that has learned"):
+        sdmlp.pretrain(X, y, epochs=1)
+    narrow = SDMLPClassifier(n_neurons=12, k=2).pretrain(X, y, epochs=1)
+    with pytest.raises(ValueError, match="expected 8 features, as in pretrain; got 4"):
+        narrow.partial_fit(X[:, :4], y)
