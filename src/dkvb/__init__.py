@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from dkvb import rules
     from dkvb.bottleneck import Keys, KeyValueBottleneck, fit_keys
     from dkvb.deploy.export import export_onnx
+    from dkvb.deploy.serve import client
     from dkvb.deploy.store import load
     from dkvb.estimators.bottleneck import BottleneckClassifier
     from dkvb.estimators.kernel import KernelClassifier
@@ -21,6 +22,7 @@ __all__ = [
     "KernelClassifier",
     "KeyValueBottleneck",
     "Keys",
+    "client",
     "export_onnx",
     "fit_keys",
     "load",
@@ -37,6 +39,7 @@ _HOMES = {
     "fit_keys": "dkvb.bottleneck",
     "load": "dkvb.deploy.store",
 }
+_MODULES = {"client": "dkvb.deploy.serve.client", "rules": "dkvb.rules"}
 
 
 def __getattr__(name: str) -> Any:
@@ -45,8 +48,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(
             f"module 'dkvb' has no attribute {name!r}; it has {', '.join(__all__)}"
         )
-    if name == "rules":
-        return import_module("dkvb.rules")
+    if name in _MODULES:
+        return import_module(_MODULES[name])
     return getattr(import_module(_HOMES[name]), name)
 
 

@@ -23,71 +23,30 @@ from dkvb._support import validation
 from dkvb._support.files import replace_file
 from dkvb._support.optional import require
 from dkvb.cli._shared import note, plural, printable, to_json
+from dkvb.estimators.answers import Answers as FoundAnswers
+from dkvb.estimators.answers import ask_classifier
 
 Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
 class Answers:
-    """Predictions for n items, by a classifier of Y classes."""
+    """Predictions for n items, by name."""
 
     items: list[str]  # n names: of a file, a text, or the number of a row
-    labels: Array  # (n,)
-    classes: Array  # (Y,)
-    probabilities: Array | None  # (n, Y), where the classifier has them
-    novelty: Array | None  # (n,)
+    found: FoundAnswers
     top: int | None = None  # how many classes to name per item
 
     def records(self) -> list[dict[str, Any]]:
         """Return one dictionary per item, of plain values."""
-        ranked = self._ranked()
-        records = []
-        for i, (item, label) in enumerate(zip(self.items, self.labels.tolist(), strict=True)):
-            record: dict[str, Any] = {"item": item, "label": label}
-            if ranked is not None:
-                record |= _of_probabilities(label, ranked[i], self.top)
-            if self.novelty is not None:
-                record["novelty"] = float(self.novelty[i])
-            records.append(record)
-        return records
-
-    def _ranked(self) -> list[list[tuple[Any, float]]] | None:
-        """Classes and probabilities per item, the likeliest first."""
-        if self.probabilities is None:
-            return None
-        most = min(len(self.classes), max(2, self.top or 0))
-        order = np.argsort(-self.probabilities, axis=1, kind="stable")[:, :most]  # (n, most)
-        values = np.take_along_axis(self.probabilities, order, axis=1)
-        return [
-            list(zip(labels, numbers, strict=True))
-            for labels, numbers in zip(self.classes[order].tolist(), values.tolist(), strict=True)
-        ]
-
-
-def _of_probabilities(
-    label: Any, ranked: list[tuple[Any, float]], top: int | None
-) -> dict[str, Any]:
-    own = next((p for name, p in ranked if name == label), None)  # None: answered "unknown"
-    second = next(((name, p) for name, p in ranked if name != label), (None, None))
-    record = {
-        "probability": own,
-        "runner_up": second[0],
-        "runner_up_probability": second[1],
-    }
-    if top is not None:
-        record["top"] = [{"label": name, "probability": p} for name, p in ranked[:top]]
-    return record
+        records = zip(self.items, self.found.records(self.top), strict=True)
+        return [{"item": item, **record} for item, record in records]
 
 
 def predict(classifier: Any, X: Any, items: list[str] | None, top: int | None) -> Answers:
-    """Ask a classifier about X (n, m); what several questions need is computed once."""
+    """Ask a classifier about X (n, m)."""
     names = [str(i) for i in range(len(X))] if items is None else items
-    if hasattr(classifier, "batch"):
-        X = classifier.batch(X)
-    # Novelty first: it needs distances, which give the codes that the others need, too.
-    novelty = classifier.novelty(X) if hasattr(classifier, "novelty") else None
-    probabilities = classifier.predict_proba(X) if hasattr(classifier, "predict_proba") else None
-    return Answers(names, classifier.predict(X), classifier.classes_, probabilities, novelty, top)
+    return Answers(names, ask_classifier(classifier, X), top)
 
 
 # --------------------------------------------------------------------------------------- printing
@@ -185,10 +144,10 @@ def write(out: Path, answers: Answers) -> None:
 def _npz_bytes(answers: Answers) -> bytes:
     arrays: dict[str, Any] = {
         "item": np.array(answers.items),
-        "label": answers.labels,
-        "classes": answers.classes,
-        "probability": answers.probabilities,
-        "novelty": answers.novelty,
+        "label": answers.found.labels,
+        "classes": answers.found.classes,
+        "probability": answers.found.probabilities,
+        "novelty": answers.found.novelty,
     }
     buffer = io.BytesIO()
     np.savez(buffer, **{name: array for name, array in arrays.items() if array is not None})
@@ -218,10 +177,11 @@ _WRITERS: dict[str, Callable[[Answers], bytes]] = {
 # --------------------------------------------------------------------------------------- accuracy
 def note_accuracy(answers: Answers, y: Array) -> None:
     """Say how many labels are right; classes that the model does not know are counted apart."""
-    known = np.isin(y, answers.classes)
+    found = answers.found
+    known = np.isin(y, found.classes)
     n_known = int(known.sum())
     if n_known:
-        right = (answers.labels[known] == y[known]).mean()
+        right = (found.labels[known] == y[known]).mean()
         note(f"accuracy: {100 * right:.2f} % of {plural(n_known, 'row')}")
     if n_known < len(y):
         unknown = list(dict.fromkeys(y[~known].tolist()))

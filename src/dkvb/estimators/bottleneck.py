@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from copy import copy
 from dataclasses import replace
 from typing import Any, Self
@@ -24,7 +24,7 @@ from dkvb.bottleneck.lazy_rows import picked
 from dkvb.estimators._saved_keys import SavedWithKeys
 from dkvb.estimators.base import Floats, OpenClassifier, log_softmax, softmax
 from dkvb.estimators.explain import Explanation, explain
-from dkvb.estimators.labels import LabelIndex, check_labels
+from dkvb.estimators.labels import LabelIndex, check_labels, check_merged
 from dkvb.estimators.learned_state import AuditRecord, LearnedState, check_countable
 from dkvb.estimators.novelty import Drift, compare, distance_from_keys, novelty, unknown_label
 from dkvb.estimators.parameters import (
@@ -259,6 +259,25 @@ class BottleneckClassifier(OpenClassifier, SavedWithKeys):
         self._state = _learned(state, labels, frozenset(), batch, targets)
         return len(class_index)
 
+    def relabel_record(self, X: ArrayLike, y_old: ArrayLike, y_new: ArrayLike) -> State:
+        """What must be kept of `relabel`, checked, to do it again with `replay_relabel`."""
+        copy(self).relabel(X, y_old, y_new)
+        record = State().with_part("old", self.journal_record(X, y_old))
+        return record.with_part("new", self.journal_record(X, y_new))
+
+    def replay_relabel(self, record: State) -> int:
+        """Do what `relabel_record` described; returns the number of rows."""
+        state, old = self._check_changeable("relabel"), record.part("old")
+        index = labels_from(old.part("labels"))
+        class_index = old.whole_numbers("class_index", (None,), high=max(1, len(index))).numpy()
+        targets = index.in_order_of_appearance()[class_index]
+        without = state.forget_samples(state.rule.from_journal(old, len(targets)), targets)
+        self._state = without
+        count = self.replay(record.part("new"))
+        relabelled = replace(without.audit[-1], operation="relabel")
+        self._state = replace(self._state, audit=(*state.audit, relabelled))
+        return count
+
     # ------------------------------------------------------------------ changing what was learned
     def forget_samples(self, X: ArrayLike, y: ArrayLike, key_version: int | None = None) -> Self:
         """Unlearn rows that were learned with labels y (n,), as if they never had been.
@@ -291,6 +310,22 @@ class BottleneckClassifier(OpenClassifier, SavedWithKeys):
     def forget(self, label: Any) -> Self:
         """Unlearn all that was learned of a class, as if it never had been."""
         self._state = self._check_changeable("forget").forget(label)
+        return self
+
+    def rename(self, label: Any, new_label: Any) -> Self:
+        """Give a class another name, which no class has yet; nothing else changes."""
+        state = self._check_changeable("rename").rename(label, new_label)
+        self._check_unknown(state.labels)
+        self._state = state
+        return self
+
+    def merge_classes(self, labels: Iterable[Any], into: Any) -> Self:
+        """Make one class of several, as if their rows had been learned with the label `into`."""
+        before = self._check_changeable("merge_classes")
+        known = check_merged(labels, before.labels)
+        state = before.merge_classes(known, into)
+        self._check_unknown(state.labels)
+        self._state = state
         return self
 
     def merge(self, other: BottleneckClassifier) -> Self:

@@ -56,6 +56,15 @@ def check_labels(y: Any, n: int, estimator: Any) -> NDArray[Any]:
     return labels
 
 
+def check_merged(labels: Any, known: LabelIndex) -> list[Any]:
+    """Labels of classes to make one of, each once, or an error that says what is wrong."""
+    given = list(dict.fromkeys(labels))
+    if not given:
+        raise ValueError("labels: expected at least one class to merge; got none")
+    known.indices(given, "labels")
+    return given
+
+
 def _kind_of(label: object) -> str | None:
     return next((kind for types, kind in _KIND_OF_TYPE if isinstance(label, types)), None)
 
@@ -202,6 +211,23 @@ class LabelIndex:
         if unknown:
             raise ValueError(f"{name}: expected labels learned before; got {_shown(unknown)}")
         return np.asarray(known, dtype=np.int64)[inverse.reshape(-1)]
+
+    def renamed(self, label: Any, new_label: Any) -> LabelIndex:
+        """An index in which a label has another name, of the same kind and not known before.
+
+        >>> LabelIndex.from_list(["cat", "ant"]).renamed("cat", "bee").to_list()
+        ['bee', 'ant']
+        """
+        place = int(self.indices([label], "label")[0])
+        later = self.after_call(None, [new_label], name="new_label")
+        if len(later) == len(self):
+            raise ValueError(
+                f"new_label: expected a label that no class has; got {new_label!r}, which one has; "
+                "merge the two classes instead"
+            )
+        names = later.plain()
+        names[place] = names.pop()
+        return LabelIndex.of(names, later.kind, later._dtype)
 
     def remove(self, label: Any) -> int:
         """Take one label out; later indices become one smaller. Returns the index it had."""

@@ -103,6 +103,30 @@ class LearnedState:
             audit=(*self.audit, *other.audit),
         )
 
+    def rename(self, label: Any, new_label: Any) -> LearnedState:
+        """With another name for a class."""
+        declared = self.declared
+        if label in declared:
+            declared = declared - {label} | {new_label}
+        return replace(self, labels=self.labels.renamed(label, new_label), declared=declared)
+
+    def merge_classes(self, labels: list[Any], into: Any) -> LearnedState:
+        """With one class in place of several, as if their rows had been learned with its label."""
+        state = self
+        for label in labels:
+            if into not in state.labels:
+                state = state.rename(label, into)
+            elif label != into:
+                state = state._with_class_moved(label, into)
+        return state
+
+    def _with_class_moved(self, label: Any, into: Any) -> LearnedState:
+        index = int(self.labels.indices([label], "labels")[0])
+        others = [i for i in range(len(self.class_counts)) if i != index]
+        moved = replace(self._without_classes(others).rename(label, into), audit=())
+        rest = self._without_classes([index])
+        return rest.merge(replace(moved, declared=frozenset()), rest.labels.copy())
+
     def with_keys(self, keys: Keys) -> LearnedState:
         """With a next version of keys."""
         return replace(self, rule=self.rule.with_keys(keys), earlier_keys=self.key_versions)

@@ -50,7 +50,7 @@ def test_a_models_life(place):
     assert [(e["operation"], e["count"]) for e in entries] == [
         ("fit", 30), ("learn", 30), ("forget", 15), ("forget_samples", 30),
     ]  # fmt: skip
-    assert set(entries[0]) == {"operation", "count", "time", "id"}
+    assert set(entries[0]) == {"operation", "count", "time", "id", "sequence"}
     assert "ant" not in good("history", "model")
 
 

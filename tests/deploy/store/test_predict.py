@@ -6,6 +6,7 @@ import io
 import json
 import os
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from dkvb._support.files import FileError
 from dkvb.bottleneck.heads import Projection
 from dkvb.cli import _answers, app
 from dkvb.deploy.store import create, open_folder
+from dkvb.estimators.answers import ask_classifier
 from dkvb.kernels.nearest import cpu
 
 from ...support.files.models import bottleneck, keys, rows
@@ -123,10 +125,8 @@ def test_top_names_so_many_classes(place):
 def test_a_rejected_item_is_unknown_and_its_runner_up_is_the_likeliest_class(place):
     X, y = rows()
     clf = learned("counts", (X, y))
-    far = _answers.predict(clf, X, None, None)
-    rejected = _answers.Answers(
-        far.items, np.array(["unknown"] * len(X)), far.classes, far.probabilities, far.novelty
-    )
+    far = ask_classifier(clf, X)
+    rejected = replace(far, labels=np.array(["unknown"] * len(X)))
     for before, after in zip(far.records(), rejected.records(), strict=True):
         assert (after["label"], after["probability"]) == ("unknown", None)
         assert after["runner_up"] == before["label"]

@@ -25,17 +25,25 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dkvb.deploy.store.folder import AppliedError, ModelFolder, create, open_folder
+    from dkvb.deploy.store.folder import (
+        AppliedError,
+        ModelFolder,
+        RepeatedIdError,
+        create,
+        open_folder,
+    )
     from dkvb.deploy.store.history import Entry, read_history
     from dkvb.deploy.store.layout import check_target
     from dkvb.deploy.store.opening import load, load_keys, read_model
-    from dkvb.deploy.store.reading import Model, read_folder
+    from dkvb.deploy.store.reading import Following, Model, read_folder
 
 __all__ = [
     "AppliedError",
     "Entry",
+    "Following",
     "Model",
     "ModelFolder",
+    "RepeatedIdError",
     "check_target",
     "create",
     "load",
@@ -48,10 +56,12 @@ __all__ = [
 
 # A history is read without torch: the rest is imported on first use.
 _HOMES = {
-    **dict.fromkeys(("AppliedError", "ModelFolder", "create", "open_folder"), "folder"),
+    **dict.fromkeys(
+        ("AppliedError", "ModelFolder", "RepeatedIdError", "create", "open_folder"), "folder"
+    ),
     **dict.fromkeys(("Entry", "read_history"), "history"),
     **dict.fromkeys(("load", "load_keys", "read_model"), "opening"),
-    **dict.fromkeys(("Model", "read_folder"), "reading"),
+    **dict.fromkeys(("Following", "Model", "read_folder"), "reading"),
     "check_target": "layout",
 }
 

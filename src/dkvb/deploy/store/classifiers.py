@@ -20,18 +20,40 @@ def journals_embeddings(classifier: Any) -> bool:
     return bool(getattr(getattr(classifier, "rule_", None), "journals_embeddings", False))
 
 
-def journal_record(classifier: Any, X: Any, y: Any) -> State:
+def keeps_ids(classifier: Any) -> bool:
+    """Return whether learned rows have ids, by which they can be found again."""
+    return hasattr(classifier, "rows")
+
+
+def journal_record(classifier: Any, X: Any, y: Any, ids: Any = None) -> State:
     """Return what must be kept of X and y to learn them again, checked; nothing is learned."""
-    record: State = classifier.journal_record(X, y)
+    record: State = classifier.journal_record(X, y, **({} if ids is None else {"ids": ids}))
     return record
 
 
-def replay(classifier: Any, record: State) -> int:
-    """Learn what `journal_record` described, and return the number of rows."""
+def replay(classifier: Any, operation: str, record: State) -> int:
+    """Do what a record of a journal describes, and return the number of rows."""
     if not is_journaled(classifier):
         raise record.damaged("expected no journal for a classifier that keeps none")
-    count: int = classifier.replay(record)
+    count: int
+    if operation == "learn":
+        count = classifier.replay(record)
+    elif operation == "relabel":
+        count = classifier.replay_relabel(record)
+    elif operation == "rename":
+        label = record.fact("label", _LABEL)
+        count = classifier.class_count_.get(label, 0)
+        classifier.rename(label, record.fact("new_label", _LABEL))
+    elif operation == "merge_classes":
+        labels, into = record.fact("labels", list), record.fact("into", _LABEL)
+        count = sum(classifier.class_count_.get(one, 0) for one in labels if one != into)
+        classifier.merge_classes(labels, into)
+    else:  # undo: what it undid is not in the journal any more
+        count = 0
     return count
+
+
+_LABEL = (str, int, bool)
 
 
 def working_copy(classifier: Any) -> Any:

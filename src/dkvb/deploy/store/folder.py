@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import perf_counter
@@ -25,12 +25,21 @@ from dkvb.deploy.store.history import (
     Entry,
     check_id,
     digest_of,
+    entries_of,
     entry,
     entry_facts,
     shortened,
+    text_digest,
     without_digests,
 )
-from dkvb.deploy.store.journal import append, check_own_journal, drop_cut, read_journal
+from dkvb.deploy.store.journal import (
+    UNDO,
+    append,
+    check_own_journal,
+    drop_cut,
+    read_journal,
+    replace_record,
+)
 from dkvb.deploy.store.layout import JOURNAL, LOCK, SNAPSHOT
 from dkvb.deploy.store.lock import FolderLock
 from dkvb.deploy.store.reading import Model, named_files, read_folder
@@ -41,6 +50,10 @@ MOST_SECONDS = 2.0  # that replaying a journal may take
 
 class AppliedError(OSError):
     """A change is on disk, and an error came after it."""
+
+
+class RepeatedIdError(ValueError):
+    """Another operation has the id that was given."""
 
 
 def create(
@@ -146,27 +159,87 @@ class ModelFolder:
                 self._model = read_folder(self.path, self._device)
             return self._model
 
-    def learn(self, X: Any, y: Any, *, operation_id: str | None = None) -> int:
-        """Learn embeddings X (n, m) with labels y (n,), and return their number."""
+    def learn(self, X: Any, y: Any, *, ids: Any = None, operation_id: str | None = None) -> int:
+        """Learn embeddings X (n, m) with labels y (n,), and return their number.
+
+        `ids` (n,) name the rows, where the classifier keeps ids.
+        """
         with self._changing("learn", operation_id, lambda: digest_of(X, y)) as counted:
             if counted is not None:
                 return counted
-            classifier = classifiers.working_copy(self.classifier)
-            if not classifiers.is_journaled(classifier):
+            if ids is not None and not self.model.keeps_ids:
+                raise ValueError(
+                    "ids: expected a classifier that keeps ids of rows; "
+                    f"{type(self.classifier).__name__} keeps none; leave ids out"
+                )
+            if not classifiers.is_journaled(self.classifier):
+                classifier = classifiers.working_copy(self.classifier)
                 classifier.partial_fit(X, y)
-                one = entry("learn", len(y), operation_id, digest_of(X, y))
-                return self._replace(classifier, one)
-            if self.model.journal_framing != FRAMING:
-                self.compact()
-            record = classifiers.journal_record(classifier, X, y)
-            start = perf_counter()
-            count = classifiers.replay(classifier, record)
-            one = entry("learn", count, operation_id, digest_of(X, y))
-            record.facts["entry"] = entry_facts(one)
+                return self._replace(
+                    classifier, self._entry("learn", len(y), operation_id, digest_of(X, y))
+                )
+            record = classifiers.journal_record(self.classifier, X, y, ids)
+            return self._journal("learn", record, operation_id, digest_of(X, y))
+
+    def relabel(
+        self,
+        X: Any = None,
+        y_old: Any = None,
+        y_new: Any = None,
+        *,
+        ids: Any = None,
+        operation_id: str | None = None,
+    ) -> int:
+        """Give rows that were learned with labels y_old, or the rows of some ids, the labels y_new;
+        return their number."""
+        given = {"X": X, "y_old": y_old} if ids is None else {"ids": ids}
+        digest = digest_of(X, [y_old, y_new]) if ids is None else text_digest(ids, y_new)
+        with self._changing("relabel", operation_id, lambda: digest) as counted:
+            if counted is not None:
+                return counted
+            self._check_can("relabel_record", "relabel")
+            record = self.classifier.relabel_record(**given, y_new=y_new)
+            return self._journal("relabel", record, operation_id, digest)
+
+    def rename(self, label: Any, new_label: Any, *, operation_id: str | None = None) -> int:
+        """Give a class another name, which no class has yet; return how many rows it has."""
+        facts = {"label": label, "new_label": new_label}
+        return self._name("rename", facts, operation_id)
+
+    def merge_classes(
+        self, labels: Iterable[Any], into: Any, *, operation_id: str | None = None
+    ) -> int:
+        """Make one class of several, called `into`; return how many rows got another label."""
+        facts = {"labels": list(labels), "into": into}
+        return self._name("merge_classes", facts, operation_id)
+
+    def undo(self, *, operation_id: str | None = None) -> int:
+        """Undo the last learn, relabel, rename or merge of classes; return its number of rows.
+
+        When this returns, the model is what it was before that operation, and no file of the
+        folder holds anything of it. What a snapshot holds cannot be undone: a forget, and all that
+        was before it.
+        """
+        with self._changing("undo", operation_id) as counted:
+            if counted is not None:
+                return counted
+            journal = read_journal(self.path / JOURNAL) if self.model.pending else None
+            records = [] if journal is None else journal.records
+            last = next((one for one in reversed(records) if one.operation != UNDO), None)
+            if journal is None or last is None:
+                raise ValueError(
+                    "undo: expected a learn, relabel, rename or merge of classes as the last "
+                    "operation; there is none that is not part of the snapshot yet"
+                )
+            undone = entries_of(self.path / JOURNAL, last.state.facts)[-1]
+            one = self._entry("undo", undone.count, operation_id)
+            facts = {"entry": entry_facts(one), "undone": entry_facts(undone)}
             with self._following_disk(one):
-                self._append(classifier, record, one, start)
-                self._compact_if_long()
-            return count
+                layout.check_links(self.path)
+                mode = layout.mode_of(self.path)
+                replace_record(self.path / JOURNAL, journal, last, State(facts=facts), mode)
+                self._model = None  # read again, without it
+            return undone.count
 
     def forget(self, *labels: Any, operation_id: str | None = None) -> int:
         """Forget classes, in one operation, and return how many rows they had.
@@ -182,20 +255,14 @@ class ModelFolder:
             raise ValueError("labels: expected at least one; got none")
         return self._change("forget", change, operation_id)
 
-    def forget_samples(self, X: Any, y: Any, *, operation_id: str | None = None) -> int:
-        """Forget embeddings X (n, m) that were learned with labels y (n,), likewise."""
+    def forget_samples(
+        self, X: Any = None, y: Any = None, *, ids: Any = None, operation_id: str | None = None
+    ) -> int:
+        """Forget embeddings X (n, m) that were learned with labels y (n,), or the rows of some ids,
+        likewise."""
+        given = {"X": X, "y": y} if ids is None else {"ids": ids}
         return self._change(
-            "forget_samples", lambda classifier: classifier.forget_samples(X, y), operation_id
-        )
-
-    def relabel(self, X: Any, y_old: Any, y_new: Any, *, operation_id: str | None = None) -> int:
-        """Give embeddings X (n, m) that were learned with labels y_old (n,) the labels y_new (n,).
-
-        When this returns, no file of the folder holds anything of them with their old labels but
-        keys.
-        """
-        return self._change(
-            "relabel", lambda classifier: classifier.relabel(X, y_old, y_new), operation_id, len(X)
+            "forget_samples", lambda classifier: classifier.forget_samples(**given), operation_id
         )
 
     def merge(self, *others: Any, operation_id: str | None = None) -> int:
@@ -281,33 +348,60 @@ class ModelFolder:
         return done
 
     def _refuse_id(self, done: Entry) -> NoReturn:
-        raise ValueError(
+        raise RepeatedIdError(
             f"operation_id: expected one that no other operation has; got {done.id!r}, which a "
             f"{done.operation} of {done.count} rows had at {done.time}"
         )
 
     def _change(
-        self,
-        operation: str,
-        change: Callable[[Any], None],
-        operation_id: str | None,
-        count: int | None = None,
+        self, operation: str, change: Callable[[Any], None], operation_id: str | None
     ) -> int:
         with self._changing(operation, operation_id) as counted:
             if counted is not None:
                 return counted
-            if not hasattr(self.classifier, operation):
-                raise ValueError(
-                    f"{operation}: expected a bottleneck classifier; "
-                    f"got a {type(self.classifier).__name__}, which cannot"
-                )
+            self._check_can(operation, operation)
             classifier = classifiers.working_copy(self.classifier)
             change(classifier)
-            if count is None:
-                count = abs(
-                    classifiers.total_count(classifier) - classifiers.total_count(self.classifier)
-                )
-            return self._replace(classifier, entry(operation, count, operation_id))
+            count = abs(
+                classifiers.total_count(classifier) - classifiers.total_count(self.classifier)
+            )
+            return self._replace(classifier, self._entry(operation, count, operation_id))
+
+    def _name(self, operation: str, facts: dict[str, Any], operation_id: str | None) -> int:
+        digest = text_digest(facts)
+        with self._changing(operation, operation_id, lambda: digest) as counted:
+            if counted is not None:
+                return counted
+            self._check_can(operation, operation)
+            record = State(facts=facts)
+            return self._journal(operation, record, operation_id, digest)
+
+    def _check_can(self, method: str, operation: str) -> None:
+        if not hasattr(self.classifier, method):
+            raise ValueError(
+                f"{operation}: expected a bottleneck or a kernel classifier; "
+                f"got a {type(self.classifier).__name__}, which cannot"
+            )
+
+    def _entry(
+        self, operation: str, count: int, operation_id: str | None, digest: str | None = None
+    ) -> Entry:
+        return entry(operation, count, operation_id, digest, after=self.model.history)
+
+    def _journal(
+        self, operation: str, record: State, operation_id: str | None, digest: str | None
+    ) -> int:
+        """Do what a record describes to a copy, append the record, and return its count."""
+        if self.model.journal_framing != FRAMING:
+            self.compact()
+        self._compact_if_long()  # before, so that the last operation can be undone
+        classifier, start = classifiers.working_copy(self.classifier), perf_counter()
+        count = classifiers.replay(classifier, operation, record)
+        one = self._entry(operation, count, operation_id, digest)
+        record.facts["entry"] = entry_facts(one)
+        with self._following_disk(one):
+            self._append(classifier, operation, record, one, start)
+        return count
 
     def _replace(self, classifier: Any, one: Entry) -> int:
         history = self.model.history
@@ -348,16 +442,20 @@ class ModelFolder:
         raise error
 
     # -------------------------------------------------------------------------------------- on disk
-    def _append(self, classifier: Any, record: State, one: Entry, start: float) -> None:
-        model = self.model
+    def _append(
+        self, classifier: Any, operation: str, record: State, one: Entry, start: float
+    ) -> None:
+        model, path = self.model, self.path / JOURNAL
         layout.check_links(self.path)
         mode = layout.mode_of(self.path)
-        length = append(self.path / JOURNAL, model.snapshot, record, model.journal_bytes, mode)
+        length = append(path, model.snapshot, operation, record, model.journal_bytes, mode)
         self._model = dataclasses.replace(
             model,
             classifier=classifier,
             history=(*model.history, one),
             pending=model.pending + 1,
+            journal_ids=(*model.journal_ids, one.id),
+            undoable=one,
             journal_bytes=length,
             replay_seconds=model.replay_seconds + perf_counter() - start,
         )
@@ -365,7 +463,7 @@ class ModelFolder:
     def _compact_if_long(self) -> None:
         length, seconds = self.model.journal_bytes or 0, self.model.replay_seconds
         if length > max(MOST_BYTES, self._size()) or seconds > MOST_SECONDS:
-            # What was learned is on disk all the same, and the next learn tries again.
+            # What was learned is on disk all the same, and the next operation tries again.
             with suppress(OSError):
                 self.compact()
 

@@ -18,7 +18,7 @@ from dkvb.deploy.store.layout import JOURNAL, SNAPSHOT
 from dkvb.deploy.store.settled import read_settled
 
 MOST = 10_000  # entries that are kept as they are
-UNLEARNING = ("forget", "forget_samples", "relabel")
+UNLEARNING = ("forget", "forget_samples")
 _LONGEST_ID = 200
 _CHUNK = 1 << 16  # rows that are hashed at a time
 
@@ -27,17 +27,27 @@ _CHUNK = 1 << 16  # rows that are hashed at a time
 class Entry:
     """One operation that was acknowledged."""
 
-    operation: str  # "fit", "learn", "forget", "forget_samples", "relabel" or "merge"
+    operation: str  # "fit", "learn", "relabel", "rename", "merge_classes", "undo", "forget", ...
     count: int  # of rows
     time: str  # UTC, ISO 8601
     id: str | None = None  # a repeated operation with the same id counts once; format 2 has none
     digest: str | None = None  # of what was learned, until something is forgotten
+    sequence: int | None = None  # from 1 on; versions before 0.2 wrote none
 
 
-def entry(operation: str, count: int, id: str | None = None, digest: str | None = None) -> Entry:
-    """Return the entry of an operation that happens now; its id is random unless given."""
+def entry(
+    operation: str,
+    count: int,
+    id: str | None = None,
+    digest: str | None = None,
+    *,
+    after: tuple[Entry, ...] = (),
+) -> Entry:
+    """Return the entry of an operation that happens now, after others; its id is random unless
+    given."""
     time = datetime.now(UTC).isoformat(timespec="seconds")
-    return Entry(operation, count, time, id or token_hex(8), digest)
+    sequence = 1 + max((one.sequence or 0 for one in after), default=0)
+    return Entry(operation, count, time, id or token_hex(8), digest, max(sequence, len(after) + 1))
 
 
 def check_id(operation_id: str | None) -> None:
@@ -101,23 +111,41 @@ def entry_facts(one: Entry) -> list[Any]:
 
 
 def entry_from(path: Path | None, facts: Any) -> Entry:
-    """Return the entry that `entry_facts` wrote; format 2 wrote no id and no digest."""
-    if isinstance(facts, list) and len(facts) == 3:
-        facts = [*facts, None, None]
+    """Return the entry that `entry_facts` wrote; format 2 wrote no id and no digest, and versions
+    before 0.2 no sequence."""
+    if isinstance(facts, list) and len(facts) in (3, 5):
+        facts = [*facts, None, None, None][:6]
     optional = (str, type(None))
-    kinds: tuple[Any, ...] = (str, int, str, optional, optional)
+    kinds: tuple[Any, ...] = (str, int, str, optional, optional, (int, type(None)))
     if (
         not isinstance(facts, list)
         or len(facts) != len(kinds)
         or not all(map(isinstance, facts, kinds))
         or isinstance(facts[1], bool)
+        or isinstance(facts[5], bool)
     ):
         raise FileError(
             "damaged",
             f"{path or 'file'}: the content is damaged: history: expected operation, count, time, "
-            "id and digest in an entry",
+            "id, digest and sequence in an entry",
         )
     return Entry(*facts)
+
+
+def entries_of(path: Path, facts: dict[str, Any]) -> list[Entry]:
+    """Return the entries of a record: its own, after that of the operation that it undid."""
+    undone = [entry_from(path, facts["undone"])] if "undone" in facts else []
+    return [*undone, entry_from(path, facts.get("entry"))]
+
+
+def in_sequence(history: list[Entry]) -> tuple[Entry, ...]:
+    """Return entries in the order of their operations, which an undo has changed in a journal."""
+    return tuple(sorted(history, key=lambda one: one.sequence or 0))
+
+
+def text_digest(*parts: Any) -> str:
+    """Return a digest that tells labels and ids from others."""
+    return hashlib.sha256(repr(parts).encode(errors="surrogatepass")).hexdigest()
 
 
 def read_history(path: str | Path) -> tuple[Entry, ...]:
@@ -136,5 +164,5 @@ def _read_once(path: Path) -> tuple[tuple[Entry, ...], bool]:
     found = [one for one, _, _ in records(read_raw(path / JOURNAL) or b"", path / JOURNAL)]
     continued = bool(found) and found[0].facts.get("snapshot") == metadata.digest
     if continued:
-        history += [entry_from(path / JOURNAL, one.facts.get("entry")) for one in found[1:]]
-    return tuple(history), continued
+        history += [e for one in found[1:] for e in entries_of(path / JOURNAL, one.facts)]
+    return in_sequence(history), continued

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from dkvb._support import files
@@ -23,9 +24,22 @@ from dkvb.deploy.store.framing import (
     records,
 )
 
+UNDO = "undo"
+OPERATIONS = frozenset(("learn", "relabel", "rename", "merge_classes", UNDO))
+
 
 class JournalWarning(UserWarning):
     """The end of a journal was left out."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """One operation, and the bytes of the file that hold it."""
+
+    operation: str
+    state: State
+    start: int
+    end: int
 
 
 @dataclass(frozen=True)
@@ -33,7 +47,7 @@ class Journal:
     """What a journal file holds."""
 
     snapshot: str  # the digest of the snapshot that it continues
-    records: list[State]
+    records: list[Record]
     length: int  # bytes of whole records
     cut: int  # bytes after these, of a record that was never acknowledged
     framing: int
@@ -52,24 +66,28 @@ def read_journal(path: Path) -> Journal | None:
     if raw is None:
         return None
     found: list[Contents] = []
-    length, framing = 0, FRAMING
+    ends, framing = [0], FRAMING
     for metadata, content, end in records(raw, path):
         if not found:
             framing = framing_of(metadata)
         try:
             found.append(files.decode(content, path))
         except FileError as error:
-            raise damaged_at(path, length, str(error)) from error
-        length = end
+            raise damaged_at(path, ends[-1], str(error)) from error
+        ends.append(end)
     if not found:
         if any(raw):  # a journal begins with a whole record, or is not there at all
             raise damaged_at(path, 0, "it does not begin with a whole record")
         return None
     kinds = [contents.kind for contents in found]
-    if kinds != ["journal", *["learn"] * (len(kinds) - 1)]:
+    if kinds[0] != "journal" or not OPERATIONS.issuperset(kinds[1:]):
         raise FileError("damaged", f"{path}: the journal is damaged: it holds {kinds[:3]}")
-    first, *rest = (contents.state for contents in found)
-    return Journal(first.fact("snapshot", str), rest, length, len(raw) - length, framing)
+    snapshot = found[0].state.fact("snapshot", str)
+    rest = [
+        Record(one.kind, one.state, *place)
+        for one, place in zip(found[1:], pairwise(ends[1:]), strict=True)
+    ]
+    return Journal(snapshot, rest, ends[-1], len(raw) - ends[-1], framing)
 
 
 def check_own_journal(path: Path) -> None:
@@ -88,13 +106,15 @@ def check_own_journal(path: Path) -> None:
         )
 
 
-def append(path: Path, snapshot: str, record: State, length: int | None, mode: int) -> int:
+def append(
+    path: Path, snapshot: str, operation: str, record: State, length: int | None, mode: int
+) -> int:
     """Add a record, wait until it is on disk, and return the new length.
 
     `length` is that of the whole records so far, None if the journal must begin anew for this
     snapshot. An error leaves the journal as it was, or with the whole record.
     """
-    content = framed(_encoded("learn", record))
+    content = framed(_encoded(operation, record))
     if length is None:
         first = State(facts={"snapshot": snapshot, "framing": FRAMING})
         content = framed(_encoded("journal", first), first=True) + content
@@ -117,6 +137,15 @@ def append(path: Path, snapshot: str, record: State, length: int | None, mode: i
     finally:
         os.close(handle)
     return length + len(content)
+
+
+def replace_record(path: Path, journal: Journal, old: Record, record: State, mode: int) -> None:
+    """Take a record out, and add one that says that it was undone; both or neither."""
+    raw = read_raw(path)
+    assert raw is not None
+    content = framed(_encoded(UNDO, record))
+    kept = [raw[: old.start], raw[old.end : journal.length], content]
+    atomic.replace_file(path, kept, mode)
 
 
 def drop_cut(path: Path, journal: Journal, mode: int) -> None:

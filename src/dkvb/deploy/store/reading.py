@@ -10,12 +10,12 @@ from typing import Any
 
 from dkvb._support import files
 from dkvb._support.files import Contents, State
-from dkvb.deploy.store.classifiers import replay
+from dkvb.deploy.store.classifiers import keeps_ids, replay, working_copy
 from dkvb.deploy.store.framing import FRAMING
-from dkvb.deploy.store.history import Entry, entry_from
-from dkvb.deploy.store.journal import Journal, JournalWarning, read_journal
+from dkvb.deploy.store.history import Entry, entries_of, entry_from, in_sequence
+from dkvb.deploy.store.journal import UNDO, Journal, JournalWarning, read_journal
 from dkvb.deploy.store.layout import JOURNAL, SNAPSHOT, is_keys_name
-from dkvb.deploy.store.settled import read_settled
+from dkvb.deploy.store.settled import identities, read_settled
 from dkvb.estimators.serialisation import estimator_from
 
 
@@ -27,6 +27,8 @@ class Model:
     encoder: str | None  # the name of what made the embeddings, if it is known
     history: tuple[Entry, ...] = ()
     pending: int = 0  # operations in the journal
+    journal_ids: tuple[str | None, ...] = ()  # of these operations, in the order of the journal
+    undoable: Entry | None = None  # the last operation, if it can be undone
     snapshot: str = ""  # the digest of the snapshot
     journal_bytes: int | None = None  # of whole records; None where no journal continues it
     replay_seconds: float = 0.0
@@ -39,6 +41,15 @@ class Model:
     def width(self) -> int | None:
         """Width of the embeddings that it has learned; None before there were any."""
         return getattr(self.classifier, "n_features_in_", None)
+
+    @property
+    def keeps_ids(self) -> bool:
+        """Whether learned rows have ids."""
+        return keeps_ids(self.classifier)
+
+    def ids(self) -> list[Any]:
+        """Return the ids of learned rows, where they have some."""
+        return [one for one in self.classifier.rows()[0] if one is not None]
 
 
 def read_folder(path: str | Path, device: str = "cpu") -> Model:
@@ -74,19 +85,59 @@ def _read_once(path: Path, device: str) -> tuple[tuple[Model, Journal | None], b
     model = model_of(contents, device)
     if journal is None or journal.snapshot != contents.digest:
         return (model, journal), False
-    start, history = perf_counter(), list(model.history)
-    for record in journal.records:
-        replay(model.classifier, record)
-        history.append(entry_from(path / JOURNAL, record.fact("entry", list)))
-    continued = replace(
+    return (_continued(model, journal, path), journal), True
+
+
+def _continued(model: Model, journal: Journal, path: Path) -> Model:
+    """The model with what the journal holds beyond what the model has of it."""
+    start, history, ids = perf_counter(), list(model.history), list(model.journal_ids)
+    for record in journal.records[len(ids) :]:
+        replay(model.classifier, record.operation, record.state)
+        entries = entries_of(path / JOURNAL, record.state.facts)
+        history += entries
+        ids.append(entries[-1].id)
+    last = next((one for one in reversed(journal.records) if one.operation != UNDO), None)
+    return replace(
         model,
-        history=tuple(history),
+        history=in_sequence(history),
         pending=len(journal.records),
+        journal_ids=tuple(ids),
+        undoable=None if last is None else entries_of(path / JOURNAL, last.state.facts)[-1],
         journal_bytes=journal.length,
         journal_framing=journal.framing,
-        replay_seconds=perf_counter() - start,
+        replay_seconds=model.replay_seconds + perf_counter() - start,
     )
-    return (continued, journal), True
+
+
+class Following:
+    """A model that another process changes, read again as far as it has changed."""
+
+    def __init__(self, path: str | Path, device: str = "cpu") -> None:
+        self._path, self._device = Path(path), device
+        self._seen = identities(self._path)  # before the model: what comes later is seen then
+        self.model = read_folder(self._path, device)
+
+    def look(self) -> Model:
+        """Return the model as it is now; what was appended to its journal is all that is read."""
+        seen = identities(self._path)
+        if seen == self._seen:
+            return self.model
+        journal = read_journal(self._path / JOURNAL)
+        model = self.model
+        if journal is not None and journal.snapshot == model.snapshot and _begins(journal, model):
+            copied = replace(model, classifier=working_copy(model.classifier))
+            self.model = _continued(copied, journal, self._path)
+        else:
+            self.model = read_folder(self._path, self._device)
+        self._seen = seen
+        return self.model
+
+
+def _begins(journal: Journal, model: Model) -> bool:
+    """Whether a journal begins with what the model has of it; an undo takes a record out."""
+    facts = [one.state.facts.get("entry") for one in journal.records[: len(model.journal_ids)]]
+    ids = tuple(one[3] if isinstance(one, list) and len(one) > 3 else None for one in facts)
+    return ids == model.journal_ids
 
 
 def named_files(state: State) -> tuple[str, ...]:

@@ -28,16 +28,16 @@ def read_settled(path: Path, read: Callable[[Path], tuple[Found, bool]]) -> tupl
         raise FileError("missing", f"{path}: expected the folder of a model; it has no {SNAPSHOT}")
     deadline = monotonic() + _PATIENCE
     while True:
-        before = _identities(path)
+        before = identities(path)
         try:
             check_links(path)
             found, continued = read(path)
         except (FileError, OSError):
             # Files that a writer replaces meanwhile may miss one another.
-            if _identities(path) == before:
+            if identities(path) == before:
                 raise
         else:
-            settled = _identities(path) == before
+            settled = identities(path) == before
             if settled or continued:
                 return found, settled
         if monotonic() > deadline:
@@ -45,7 +45,8 @@ def read_settled(path: Path, read: Callable[[Path], tuple[Found, bool]]) -> tupl
         sleep(0.001)
 
 
-def _identities(path: Path) -> tuple[Identity | None, Identity | None]:
+def identities(path: Path) -> tuple[Identity | None, Identity | None]:
+    """Return what tells the snapshot and the journal from others that replace them."""
     return _identity(path / SNAPSHOT), _identity(path / JOURNAL)
 
 

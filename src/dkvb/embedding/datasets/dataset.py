@@ -93,10 +93,10 @@ def image_files(
     )
 
 
-def decode_image(content: bytes) -> Image.Image:
+def decode_image(content: bytes, largest: int = LARGEST_IMAGE) -> Image.Image:
     """An image from the bytes of its file, upright as its EXIF orientation says.
 
-    A file that is cut short, of another format, or of more than `LARGEST_IMAGE` pixels raises.
+    A file that is cut short, of another format, or of more than `largest` pixels raises.
     """
     library = pillow("images")
     try:
@@ -107,8 +107,8 @@ def decode_image(content: bytes) -> Image.Image:
             f"the file is no image of a known format ({', '.join(FORMATS)})"
         ) from None
     width, height = image.size
-    if width * height > LARGEST_IMAGE:
-        raise ValueError(f"{width} x {height} pixels are more than {LARGEST_IMAGE:,}")
+    if width * height > largest:
+        raise ValueError(f"{width} x {height} pixels are more than {largest:,}")
     image.load()
     upright: Image.Image = require("PIL.ImageOps", "images", "images").exif_transpose(image)
     return upright

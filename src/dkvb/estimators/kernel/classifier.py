@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from copy import copy
 from threading import RLock
 from typing import Any, Self
@@ -23,9 +24,9 @@ from dkvb.estimators.kernel import serialisation
 from dkvb.estimators.kernel.explain import KernelExplanation, explain
 from dkvb.estimators.kernel.export import ExportView
 from dkvb.estimators.kernel.quality import Suspect
-from dkvb.estimators.kernel.state import KernelState, learn
+from dkvb.estimators.kernel.state import KernelState, empty, learn
 from dkvb.estimators.kernel.suggest import suggest
-from dkvb.estimators.labels import LabelIndex, check_labels
+from dkvb.estimators.labels import LabelIndex, check_labels, check_merged
 from dkvb.estimators.learned_state import AuditRecord
 from dkvb.estimators.novelty import unknown_label
 from dkvb.estimators.parameters import repeated
@@ -158,6 +159,17 @@ class KernelClassifier(OpenClassifier, SavedWithKeys):
         self._state = state
         return self
 
+    def begin(self, n_features: int) -> Self:
+        """Discard what was learned, and become a model of no class for embeddings (n, m)."""
+        self._check_settings()
+        width = validation.positive_int("n_features", n_features)
+        if self.keys is not None and self.keys.width != width:
+            raise ValueError(
+                f"n_features: expected {self.keys.width}, the width of the keys; got {width}"
+            )
+        self._state, self.n_features_in_ = empty(width, self.keys), width
+        return self
+
     def tune(self) -> Self:
         """Choose all settings again: predictions are then a function of the set of examples."""
         self._ready()
@@ -221,11 +233,31 @@ class KernelClassifier(OpenClassifier, SavedWithKeys):
         rows, labels = self._checked_known(X, y)
         return self._changed(state.forget_samples(rows, labels))
 
-    def relabel(self, X: ArrayLike, y_old: ArrayLike, y_new: ArrayLike) -> Self:
-        """Give examples that were learned with labels y_old (n,) the labels y_new (n,)."""
-        state = self._check_changeable("relabel")
-        rows, old = self._checked_known(X, y_old)
-        return self._changed(state.relabel(rows, old, check_labels(y_new, len(rows), self)))
+    def relabel(
+        self,
+        X: ArrayLike | None = None,
+        y_old: ArrayLike | None = None,
+        y_new: ArrayLike | None = None,
+        *,
+        ids: ArrayLike | None = None,
+    ) -> Self:
+        """Give examples that were learned with labels y_old (n,), or the examples of some ids, the
+        labels y_new (n,)."""
+        return self._changed(self._relabelled(X, y_old, y_new, ids))
+
+    def rename(self, label: Any, new_label: Any) -> Self:
+        """Give a class another name, which no class has yet; nothing else changes."""
+        self._state = self._checked_names(self._check_changeable("rename").rename(label, new_label))
+        return self
+
+    def merge_classes(self, labels: Iterable[Any], into: Any) -> Self:
+        """Make one class of several, as if their examples had been learned with the label `into`;
+        all settings are chosen again."""
+        state = self._check_changeable("merge_classes")
+        known = check_merged(labels, state.labels)
+        if known == [into]:
+            return self
+        return self._changed(self._checked_names(state.merge_classes(known, into)))
 
     def merge(self, other: KernelClassifier) -> Self:
         """Add all examples that another classifier has learned."""
@@ -342,6 +374,13 @@ class KernelClassifier(OpenClassifier, SavedWithKeys):
         """What was unlearned or given another label: how many examples, never which."""
         return list(self._fitted().audit)
 
+    def rows(self) -> tuple[list[Any], NDArray[Any]]:
+        """The ids (n,) of the learned examples, None where there is none, and their labels (n,)."""
+        state = self._fitted()
+        ids = state.examples.ids
+        labels: NDArray[Any] = state.labels.classes_[state.examples.targets.numpy()]
+        return ([None] * len(labels) if ids is None else ids.tolist()), labels
+
     def state_tensors(self) -> dict[str, Tensor]:
         """The learned examples, in canonical order: equal sets of examples, equal tensors."""
         examples = self._fitted().examples
@@ -353,20 +392,52 @@ class KernelClassifier(OpenClassifier, SavedWithKeys):
         return ExportView.of(self._solved())
 
     # --------------------------------------------------------------------------------- journals
-    def journal_record(self, X: ArrayLike, y: ArrayLike) -> State:
-        """What `replay` needs to learn these examples, checked: their embeddings and labels."""
+    def journal_record(self, X: ArrayLike, y: ArrayLike, ids: ArrayLike | None = None) -> State:
+        """What `replay` needs to learn these examples, checked: embeddings, labels and ids."""
         self._check_changeable("learn")
         rows, labels = self._checked_known(X, y)
-        return serialisation.record_state(torch.from_numpy(rows), labels, self._state.labels)
+        self._state.labels.after_call(None, labels)
+        names = None if ids is None else _ids(ids, len(rows))
+        known = self._state.labels
+        return serialisation.record_state(torch.from_numpy(rows), labels, known, names)
 
     def replay(self, record: State) -> int:
         """Learn the examples of a journal record, to be solved for on first use; their number."""
         state = self._check_changeable("learn")
-        rows, labels = serialisation.record_from(record, self.n_features_in_)
+        rows, labels, ids = serialisation.record_from(record, self.n_features_in_)
         index = state.labels.after_call(None, labels)
         if self.novelty_threshold is not None:
             unknown_label(index)
-        self._state = learn(state, index, frozenset(), rows, labels)
+        array = None if ids is None else _object_array(ids)
+        self._state = learn(state, index, frozenset(), rows, labels, array)
+        return len(rows)
+
+    def relabel_record(
+        self,
+        X: ArrayLike | None = None,
+        y_old: ArrayLike | None = None,
+        y_new: ArrayLike | None = None,
+        *,
+        ids: ArrayLike | None = None,
+    ) -> State:
+        """What must be kept of `relabel`, checked, to do it again with `replay_relabel`."""
+        self._relabelled(X, y_old, y_new, ids)
+        if ids is not None:
+            names = _ids(ids, None)
+            X = np.zeros((len(names), self.n_features_in_), np.float32)  # its ids say which
+            return State().with_part("new", self.journal_record(X, y_new, names))  # type: ignore[arg-type]
+        record = State().with_part("old", self.journal_record(X, y_old))  # type: ignore[arg-type]
+        return record.with_part("new", self.journal_record(X, y_new))  # type: ignore[arg-type]
+
+    def replay_relabel(self, record: State) -> int:
+        """Do what `relabel_record` described, to be solved for on first use; the number of rows."""
+        state = self._check_changeable("relabel")
+        rows, new, ids = serialisation.record_from(record.part("new"), self.n_features_in_)
+        if ids is not None:
+            self._state = state.relabel_ids(ids, new)
+        else:
+            _, old, _ = serialisation.record_from(record.part("old"), self.n_features_in_)
+            self._state = state.relabel(rows, old, new)
         return len(rows)
 
     # ----------------------------------------------------------------------------------- checks
@@ -390,6 +461,24 @@ class KernelClassifier(OpenClassifier, SavedWithKeys):
             declared = frozenset(LabelIndex.from_list(classes).to_list())
         array = None if names is None else _object_array(names)
         return learn(before, index, declared, rows, labels, array, self.keys)
+
+    def _relabelled(self, X: Any, y_old: Any, y_new: Any, ids: Any) -> KernelState:
+        state = self._check_changeable("relabel")
+        if ids is not None:
+            if X is not None or y_old is not None:
+                raise ValueError("ids: expected either ids and y_new, or X, y_old and y_new")
+            names = _ids(ids, None)
+            new = check_labels(y_new, len(names), self)
+            return self._checked_names(state.relabel_ids(names, new))
+        rows, old = self._checked_known(X, y_old)
+        new = check_labels(y_new, len(rows), self)
+        return self._checked_names(state.relabel(rows, old, new))
+
+    def _checked_names(self, state: KernelState) -> KernelState:
+        """The state, if inputs above the novelty threshold can be told from its classes."""
+        if self.novelty_threshold is not None:
+            unknown_label(state.labels)
+        return state
 
     def _checked_known(self, X: Any, y: Any) -> tuple[Any, NDArray[Any]]:
         rows = self._embeddings(X)

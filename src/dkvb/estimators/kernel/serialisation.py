@@ -79,17 +79,22 @@ def kernel_state_from(
     return result.with_solution(solution, current=solved)
 
 
-def record_state(X: Tensor, y: NDArray[Any], known: LabelIndex) -> State:
+def record_state(
+    X: Tensor, y: NDArray[Any], known: LabelIndex, ids: list[Any] | None = None
+) -> State:
     """Examples X (n, m) float32 of labels y (n,) as a journal keeps them."""
     known.copy().add(y, "y")  # raises for labels of another kind
     labels = LabelIndex()
     labels.add(y, "y")
-    record = State({"X": X, "targets": torch.from_numpy(labels.indices(y))})
+    facts = {} if ids is None else {"ids": ids}
+    record = State({"X": X, "targets": torch.from_numpy(labels.indices(y))}, facts)
     return record.with_part("labels", labels_state(labels))
 
 
-def record_from(state: State, width: int) -> tuple[NDArray[np.float32], NDArray[Any]]:
-    """The embeddings and labels that `record_state` describes."""
+def record_from(
+    state: State, width: int
+) -> tuple[NDArray[np.float32], NDArray[Any], list[Any] | None]:
+    """The embeddings, labels and ids that `record_state` describes."""
     labels = labels_from(state.part("labels"))
     X = state.tensor("X", torch.float32, (None, width))
     targets = state.whole_numbers("targets", (len(X),), high=max(1, len(labels)))
@@ -97,7 +102,10 @@ def record_from(state: State, width: int) -> tuple[NDArray[np.float32], NDArray[
         raise state.damaged("X: expected finite embeddings, at least one")
     values = np.empty_like(labels.classes_)
     values[labels.order] = labels.classes_
-    return X.numpy(), values[targets.numpy()]
+    ids = state.fact("ids", list) if "ids" in state.facts else None
+    if ids is not None:
+        _check_ids(state, ids, len(X))
+    return X.numpy(), values[targets.numpy()], ids
 
 
 def _examples_state(examples: Examples) -> State:
@@ -113,18 +121,20 @@ def _examples_from(state: State, width: int, n_classes: int) -> Examples:
     exponents = state.tensor("exponents", torch.int16, (n,))
     targets = state.whole_numbers("targets", (n,), high=max(1, n_classes))
     ids = state.fact("ids", (list, type(None)))
-    if ids is not None and (
-        len(ids) != n or not all(i is None or type(i) in (int, str) for i in ids)
-    ):
-        raise state.damaged(f"ids: expected {n} strings, integers or null")
     array = None
     if ids is not None:
+        _check_ids(state, ids, n)
         array = np.empty(n, dtype=object)
         array[:] = ids
     examples = Examples.read(halves, exponents, targets, array)
     if examples is None:
         raise state.damaged("examples: expected finite ones, in canonical order")
     return examples
+
+
+def _check_ids(state: State, ids: list[Any], n: int) -> None:
+    if len(ids) != n or not all(i is None or type(i) in (int, str) for i in ids):
+        raise state.damaged(f"ids: expected {n} strings, integers or null")
 
 
 def _solution_state(solution: Solution, current: bool) -> State:

@@ -100,6 +100,42 @@ class KernelState:
 
     def forget_ids(self, ids: list[Any]) -> KernelState:
         """Without the examples that have these ids."""
+        return self._forgotten(self._places(ids))
+
+    def rename(self, label: Any, new_label: Any) -> KernelState:
+        """With another name for a class."""
+        labels = self.labels.renamed(label, new_label)
+        return self._renamed(labels, {label: new_label})
+
+    def merge_classes(self, given: list[Any], into: Any) -> KernelState:
+        """With one class in place of several; the choice of settings is made again."""
+        labels = self.labels.after_call(None, [into], name="into")
+        for label in given:
+            if label != into:
+                labels.remove(label)
+        merged = self._renamed(labels, dict.fromkeys(given, into))
+        return replace(merged, solution=None, earlier=None)
+
+    def _renamed(self, labels: LabelIndex, names: dict[Any, Any]) -> KernelState:
+        before = self.labels.classes_.tolist()
+        new = np.array([names.get(one, one) for one in before], dtype=labels.classes_.dtype)
+        table = torch.from_numpy(np.searchsorted(labels.classes_, new))
+
+        def moved(solution: Solution | None) -> Solution | None:
+            return None if solution is None else with_classes(solution, table, len(labels))
+
+        same = len(labels) == len(before)
+        return replace(
+            self,
+            labels=labels,
+            examples=self.examples.with_targets(table).reordered(),
+            declared=frozenset(names.get(one, one) for one in self.declared),
+            solution=moved(self.solution) if same else None,
+            earlier=moved(self.earlier) if same else None,
+        )
+
+    def _places(self, ids: list[Any]) -> Tensor:
+        """Positions of the examples that have these ids."""
         known = [] if self.examples.ids is None else self.examples.ids.tolist()
         wanted = set(ids)
         missing = wanted - set(known)
@@ -109,12 +145,10 @@ class KernelState:
                 "nothing was changed"
             )
         places = [place for place, own in enumerate(known) if own in wanted and own is not None]
-        return self._forgotten(torch.tensor(places, dtype=torch.int64))
+        return torch.tensor(places, dtype=torch.int64)
 
     def relabel(self, X: Any, y_old: Any, y_new: Any) -> KernelState:
         """With examples X (n, m) of labels y_old (n,) learned as y_new (n,) instead."""
-        labels = self.labels.copy()
-        labels.add(y_new, "y_new")
         x, old = torch.from_numpy(X), class_indices(self.labels, y_old)
         order = np.lexsort((old.numpy(), content_hashes(x).numpy()))  # the canonical one
         places = self.examples.positions(Examples.of(x, old))
@@ -123,10 +157,23 @@ class KernelState:
                 "X, y_old: expected examples that were learned with these labels; "
                 f"got {int((places < 0).sum())} others; nothing was changed"
             )
+        return self._relabelled(places, np.asarray(y_new)[order])
+
+    def relabel_ids(self, ids: list[Any], y_new: Any) -> KernelState:
+        """With the examples of these ids (n,) learned as y_new (n,) instead."""
+        new = dict(zip(ids, y_new.tolist(), strict=True))
+        if len(new) < len(ids):
+            raise ValueError("ids: expected each once; got one twice; nothing was changed")
+        places = self._places(ids)
+        known = [] if self.examples.ids is None else self.examples.ids[places.numpy()].tolist()
+        labels = np.array([new[own] for own in known], dtype=y_new.dtype)
+        return self._relabelled(places, labels)
+
+    def _relabelled(self, places: Tensor, y_new: Any) -> KernelState:
+        labels = self.labels.after_call(None, y_new, name="y_new")
         state = self._with_labels(labels, frozenset())
-        new = class_indices(labels, np.asarray(y_new)[order])
         targets = state.examples.targets.clone()
-        targets[places] = new
+        targets[places] = class_indices(labels, y_new)
         examples = replace(state.examples, targets=targets).reordered()
         record = AuditRecord("relabel", len(places), len(places))
         changed = replace(
@@ -246,6 +293,14 @@ class KernelState:
         assert self.solution is not None
         solution = replace(self.solution, inverse=None)
         return replace(self, solution=solution, earlier=None, audit=(), inference_only=True)
+
+
+def empty(width: int, keys: Keys | None) -> KernelState:
+    """The state of a model that has learned nothing of embeddings (n, width)."""
+    nothing = torch.zeros(0, dtype=torch.int64)
+    halves = torch.zeros((0, width), dtype=torch.float16)
+    examples = Examples(halves, torch.zeros(0, dtype=torch.int16), nothing, nothing)
+    return KernelState(LabelIndex(), examples, frozenset(), keys)
 
 
 def learn(

@@ -1,0 +1,61 @@
+"""The application: routes, and what every request passes through."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI
+
+import dkvb
+from dkvb.deploy.serve import problems
+from dkvb.deploy.serve.followers import Follower, Forwarding
+from dkvb.deploy.serve.limits import BodyLimits
+from dkvb.deploy.serve.metrics import Measured
+from dkvb.deploy.serve.routes import (
+    health,
+    label_studio,
+    learning,
+    model,
+    open_inference,
+    page,
+    predicting,
+)
+from dkvb.deploy.serve.security import Guard
+from dkvb.deploy.serve.service import Service
+
+ROUTERS = (predicting, learning, model, health, open_inference, label_studio, page)
+
+
+def make_app(service: Service, follower: Follower | None = None, writer: str = "") -> FastAPI:
+    """Return the application of one process; `writer` is the writer's socket, for a reader."""
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        following = None if follower is None else asyncio.create_task(follower.run())
+        yield
+        if following is not None:
+            following.cancel()
+
+    app = FastAPI(
+        title="dkvb serve",
+        version=dkvb.__version__,
+        description="Teach a classifier over HTTP: see docs/serve.md.",
+        lifespan=lifespan,
+        docs_url=None,  # that page loads scripts from elsewhere
+        redoc_url=None,
+    )
+    app.state.service = service
+    for topic in ROUTERS:
+        app.include_router(topic.router)
+    problems.install(app)
+    # The last one added comes first.
+    if follower is not None:
+        how: dict[str, Any] = {"socket": writer, "seconds": service.limits.seconds}
+        app.add_middleware(Forwarding, **how)
+    app.add_middleware(BodyLimits, limits=service.limits)
+    app.add_middleware(Guard, token=service.settings.token)
+    app.add_middleware(Measured, metrics=service.metrics)
+    return app

@@ -1,0 +1,88 @@
+"""Work of many requests done at once: what comes in while a batch is computed is the next one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from typing import Any, Generic, TypeVar
+
+from dkvb.deploy.serve.problems import busy
+
+Part = TypeVar("Part")
+Result = TypeVar("Result")
+
+
+class Batcher(Generic[Part, Result]):
+    """Calls `work` in a thread with all parts that wait, at most `most` items of them.
+
+    `work` returns one result per part; an exception in place of a result fails that part alone.
+    """
+
+    def __init__(
+        self,
+        work: Callable[[list[Part]], Sequence[Result | Exception]],
+        executor: Executor,
+        *,
+        most: int,
+        queue: int,
+        seconds: float,
+        size: Callable[[Part], int] = len,  # type: ignore[assignment]
+    ) -> None:
+        self._work, self._executor, self._size = work, executor, size
+        self._most, self._queue, self._seconds = most, queue, seconds
+        self._waiting: list[tuple[Part, asyncio.Future[Result]]] = []
+        self._running = False
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    async def submit(self, part: Part) -> Result:
+        """Return the result for one part."""
+        if len(self._waiting) >= self._queue:
+            raise busy(f"{len(self._waiting)} requests are waiting already")
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Result] = loop.create_future()
+        self._waiting.append((part, future))
+        if not self._running:
+            self._next(loop)
+        try:
+            return await asyncio.wait_for(future, self._seconds)
+        except TimeoutError:
+            raise busy(f"no answer within {self._seconds:g} seconds", 5) from None
+
+    def _next(self, loop: asyncio.AbstractEventLoop) -> None:
+        jobs = self._take()
+        self._running = bool(jobs)
+        if not jobs:
+            return
+        done = loop.run_in_executor(self._executor, self._work, [part for part, _ in jobs])
+        done.add_done_callback(lambda done: self._deliver(loop, jobs, done))
+
+    def _take(self) -> list[tuple[Part, asyncio.Future[Result]]]:
+        self._waiting = [job for job in self._waiting if not job[1].done()]  # who gave up
+        n, total = 0, 0
+        for part, _ in self._waiting:
+            total += self._size(part)
+            if n and total > self._most:
+                break
+            n += 1
+        jobs, self._waiting = self._waiting[:n], self._waiting[n:]
+        return jobs
+
+    def _deliver(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        jobs: list[tuple[Part, asyncio.Future[Result]]],
+        done: asyncio.Future[Any],
+    ) -> None:
+        self._next(loop)
+        error = done.exception()
+        results = [error] * len(jobs) if error is not None else done.result()
+        for (_, future), result in zip(jobs, results, strict=True):
+            if future.done():
+                continue
+            if isinstance(result, BaseException):
+                future.set_exception(result)
+            else:
+                future.set_result(result)

@@ -1,0 +1,97 @@
+"""Predict, and say what to label next."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import Response
+
+from dkvb.deploy.serve import shapes
+from dkvb.deploy.serve.inputs import Rows, body_schema, read_inputs
+from dkvb.deploy.serve.problems import Problem
+from dkvb.deploy.serve.routes.common import ServiceDep, as_json
+from dkvb.deploy.serve.service import Service
+from dkvb.deploy.serve.why import why
+from dkvb.estimators.answers import suggest_rows
+
+router = APIRouter(tags=["predict"])
+MOST_EXPLAINED = 20
+_FIELDS = ("text", "prediction_id")
+Number = Annotated[int, Query(ge=1, le=1000)]
+
+
+@router.post(
+    "/v1/predict",
+    responses={200: {"model": shapes.Predictions}, **shapes.problems(404, 409)},
+    openapi_extra=body_schema(Rows, _FIELDS),
+)
+async def predict(
+    request: Request,
+    service: ServiceDep,
+    top: Annotated[int | None, Query(ge=1, le=1000, description="Classes to name per row.")] = None,
+    remember: Annotated[
+        bool, Query(description="Return ids that learn takes in place of the rows.")
+    ] = False,
+    explain: Annotated[bool, Query(description="Say what decided; for few rows only.")] = False,
+) -> Response:
+    """Return the label of each row, its probability, the runner-up and the row's novelty."""
+    inputs = await read_inputs(request, service.limits)
+    X, pictures = await service.embeddings(inputs)
+    if explain and len(X) > MOST_EXPLAINED:
+        raise Problem(413, f"explain: expected at most {MOST_EXPLAINED} rows; got {len(X)}; ask "
+                           "for fewer, or without explain")  # fmt: skip
+    answers = await service.predict(X)
+    records = answers.records(top)
+    if remember:
+        for row, record, picture in zip(X, records, pictures, strict=True):
+            record["prediction_id"] = service.remembered.add(row, record["label"], picture)
+    if explain:
+        reasons = await asyncio.get_running_loop().run_in_executor(None, why, service, X)
+        for record, reason in zip(records, reasons, strict=True):
+            record["why"] = reason
+    content = {"model": service.settings.name, "sequence": service.sequence}
+    return as_json({**content, "predictions": records})
+
+
+@router.post(
+    "/v1/suggestions",
+    responses={200: {"model": shapes.Suggestions}, **shapes.problems(404, 409)},
+    openapi_extra=body_schema(Rows, _FIELDS),
+)
+async def suggest(request: Request, service: ServiceDep, n: Number = 10) -> Response:
+    """Return which of the rows that are sent to label next."""
+    inputs = await read_inputs(request, service.limits)
+    X, _ = await service.embeddings(inputs)
+    return await _suggested(service, X, inputs.prediction_ids, n)
+
+
+@router.get(
+    "/v1/suggestions",
+    responses={200: {"model": shapes.Suggestions}, **shapes.problems(409)},
+)
+async def suggest_remembered(service: ServiceDep, n: Number = 10) -> Response:
+    """Return which of the remembered predictions (remember=true) to label next."""
+    ids, X = service.remembered.all()
+    if not ids:
+        return as_json({"sequence": service.sequence, "suggestions": []})
+    return await _suggested(service, X, ids, n)
+
+
+async def _suggested(service: Service, X: Any, ids: list[str] | None, n: int) -> Response:
+    answers = await service.predict(X)
+    loop, classifier = asyncio.get_running_loop(), service.model.classifier
+    chosen = await loop.run_in_executor(None, suggest_rows, classifier, X, answers, n)
+    records = answers.records()
+    suggestions = [
+        {
+            "row": row,
+            "prediction_id": None if ids is None else ids[row],
+            "label": records[row]["label"],
+            "probability": records[row].get("probability"),
+            "novelty": records[row].get("novelty"),
+        }
+        for row in chosen
+    ]
+    return as_json({"sequence": service.sequence, "suggestions": suggestions})

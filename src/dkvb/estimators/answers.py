@@ -1,0 +1,124 @@
+"""What a classifier says of inputs: label, probability, runner-up, novelty."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from dkvb.estimators.kernel.suggest import suggest
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Predictions for n inputs, by a classifier of Y classes."""
+
+    labels: Array  # (n,)
+    classes: Array  # (Y,)
+    probabilities: Array | None  # (n, Y), where the classifier has them
+    novelty: Array | None  # (n,)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def part(self, start: int, stop: int) -> Answers:
+        """Return the answers for some of the inputs."""
+        which = slice(start, stop)
+        return Answers(
+            self.labels[which],
+            self.classes,
+            None if self.probabilities is None else self.probabilities[which],
+            None if self.novelty is None else self.novelty[which],
+        )
+
+    @classmethod
+    def joined(cls, parts: list[Answers]) -> Answers:
+        """Return the answers of all parts; a class that a part did not know has probability 0."""
+        classes = np.unique(np.concatenate([one.classes for one in parts]))
+        probabilities, novelty = [], []
+        for one in parts:
+            if one.probabilities is not None:
+                wide = np.zeros((len(one), len(classes)))
+                wide[:, np.searchsorted(classes, one.classes)] = one.probabilities
+                probabilities.append(wide)
+            if one.novelty is not None:
+                novelty.append(one.novelty)
+        return cls(
+            np.concatenate([one.labels for one in parts]),
+            classes,
+            np.concatenate(probabilities) if probabilities else None,
+            np.concatenate(novelty) if novelty else None,
+        )
+
+    def records(self, top: int | None = None) -> list[dict[str, Any]]:
+        """Return one dictionary per input, of plain values; `top` is how many classes to name."""
+        ranked = self._ranked(top)
+        records = []
+        for i, label in enumerate(self.labels.tolist()):
+            record: dict[str, Any] = {"label": label}
+            if ranked is not None:
+                record |= _of_probabilities(label, ranked[i], top)
+            if self.novelty is not None:
+                record["novelty"] = float(self.novelty[i])
+            records.append(record)
+        return records
+
+    def _ranked(self, top: int | None) -> list[list[tuple[Any, float]]] | None:
+        """Classes and probabilities per input, the likeliest first."""
+        if self.probabilities is None:
+            return None
+        most = min(len(self.classes), max(2, top or 0))
+        order = np.argsort(-self.probabilities, axis=1, kind="stable")[:, :most]  # (n, most)
+        values = np.take_along_axis(self.probabilities, order, axis=1)
+        return [
+            list(zip(labels, numbers, strict=True))
+            for labels, numbers in zip(self.classes[order].tolist(), values.tolist(), strict=True)
+        ]
+
+
+def _of_probabilities(
+    label: Any, ranked: list[tuple[Any, float]], top: int | None
+) -> dict[str, Any]:
+    own = next((p for name, p in ranked if name == label), None)  # None: answered "unknown"
+    second = next(((name, p) for name, p in ranked if name != label), (None, None))
+    record = {
+        "probability": own,
+        "runner_up": second[0],
+        "runner_up_probability": second[1],
+    }
+    if top is not None:
+        record["top"] = [{"label": name, "probability": p} for name, p in ranked[:top]]
+    return record
+
+
+def ask_classifier(classifier: Any, X: Any) -> Answers:
+    """Return what a classifier says of X (n, m); what several questions need is computed once."""
+    if hasattr(classifier, "batch"):
+        X = classifier.batch(X)
+    # Novelty first: it needs distances, which give the codes that the others need, too.
+    novelty = classifier.novelty(X) if hasattr(classifier, "novelty") else None
+    probabilities = classifier.predict_proba(X) if hasattr(classifier, "predict_proba") else None
+    return Answers(classifier.predict(X), classifier.classes_, probabilities, novelty)
+
+
+def suggest_rows(classifier: Any, X: Any, answers: Answers, n: int) -> list[int]:
+    """Return the positions of the n inputs in X (k, m) to label next, the most useful first.
+
+    `answers` are the classifier's for X. See `KernelClassifier.suggest`; where a classifier has no
+    such method, inputs differ by their embeddings.
+    """
+    if hasattr(classifier, "suggest"):
+        return [int(row) for row in classifier.suggest(X, min(n, len(X)))]
+    if answers.probabilities is None:
+        raise ValueError(
+            f"suggestions: expected a classifier with probabilities; {type(classifier).__name__} "
+            "has none"
+        )
+    novelty = np.zeros(len(X)) if answers.novelty is None else answers.novelty
+    z = torch.from_numpy(np.ascontiguousarray(X, dtype=np.float32))
+    return [int(row) for row in suggest(answers.probabilities, novelty, z, min(n, len(X)))]
