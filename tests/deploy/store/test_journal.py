@@ -72,13 +72,14 @@ def test_a_failed_compaction_does_not_fail_what_was_learned(path, monkeypatch):
     X, y = rows()
     with create(path, learned("counts", (X, y))) as model:
         monkeypatch.setattr(folder, "MOST_SECONDS", 0.0)
+        model.learn(X[:2], y[:2])
         with monkeypatch.context() as context:
             context.setattr(folder.ModelFolder, "compact", _no_space)
-            assert model.learn(X[:3], y[:3]) == 3
+            assert model.learn(X[2:5], y[2:5]) == 3
+        assert model.model.pending == 2
+        assert model.learn(X[5:7], y[5:7]) == 2
         assert model.model.pending == 1
-        assert model.learn(X[3:5], y[3:5]) == 2
-        assert model.model.pending == 0
-    assert_same_state(read_folder(path).classifier, learned("counts", (X, y), (X[:5], y[:5])))
+    assert_same_state(read_folder(path).classifier, learned("counts", (X, y), (X[:7], y[:7])))
 
 
 def _no_space(self):
