@@ -17,7 +17,7 @@ from dkvb.rules.calibration import PRIOR_WIDTH, fit_temperature
 from dkvb.rules.counts import posterior, serialisation
 from dkvb.rules.counts import state as counts
 from dkvb.rules.counts.class_means import TEMPERATURE_WIDTH, ClassMeans
-from dkvb.rules.counts.class_sums import no_sums, space_of, sums_of
+from dkvb.rules.counts.class_sums import ClassSums, no_sums, space_of, sums_of
 from dkvb.rules.counts.export import CountsView
 from dkvb.rules.counts.reconstruction import conditioned_rows
 from dkvb.rules.counts.serialisation import JournaledRows
@@ -80,19 +80,15 @@ class Counts(Rule):
         state = counts.grow(self.state_, n_classes)
         update = counts.update if alone else counts.update_together
         state = update(state, codes, class_index)
-        if isinstance(batch, JournaledRows):
-            sums = batch.class_sums(class_index, n_classes)
-        elif state.class_sums is None:
-            sums = None
-        else:
-            sums = sums_of(batch, class_index, n_classes)
-            sums = sums if alone else sums.all_reduced()
+        sums = None if state.class_sums is None else _sums(batch, class_index, n_classes)
+        if sums is not None and not alone:
+            sums = sums.all_reduced()
         return self._with(state_=counts.update_sums(state, sums))
 
-    def unlearn(self, batch: Batch, class_index: Tensor) -> tuple[Self, int]:
+    def unlearn(self, batch: Batch | JournaledRows, class_index: Tensor) -> tuple[Self, int]:
         state = counts.update(self.state_, batch.codes, class_index, sign=-1)
         if state.class_sums is not None:
-            sums = sums_of(batch, class_index, len(state.per_class))
+            sums = _sums(batch, class_index, len(state.per_class))
             state = counts.update_sums(state, sums, sign=-1)
         pairs = torch.unique(flat_codes(batch.codes, self.keys_.n_pairs))
         return self._with(state_=state), len(pairs)
@@ -223,3 +219,10 @@ class Counts(Rule):
         keys, number = candidates.keys_to_read(self.keys_, self.state_, self.candidate_keys)
         how = (self.pooling, self.pseudocount, self.class_weight)
         return CountsView(self.keys_, keys, number, self.state_, *how, self._class_means())
+
+
+def _sums(batch: Batch | JournaledRows, class_index: Tensor, n_classes: int) -> ClassSums | None:
+    """The sums of rows by class (n,); None for journals that hold none."""
+    if isinstance(batch, JournaledRows):
+        return batch.class_sums(class_index, n_classes)
+    return sums_of(batch, class_index, n_classes)
