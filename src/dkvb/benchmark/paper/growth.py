@@ -86,12 +86,13 @@ def _measure(setup: Setup, data: DeviceData, rule: str, variant: str, seed: int)
     )
     key_rows = x if variant == "all rows" else x[first.indices]
     classifier = classifier.set_params(keys=classifier.fit_keys(key_rows))
-    classifier.partial_fit(x[first.indices], y[first.indices], classes=classes)
-    novelty = float(np.mean(classifier.novelty(x[second.indices]) > config.above))
+    classifier.partial_fit(classifier.batch(x[first.indices]), y[first.indices], classes=classes)
+    arriving = classifier.batch(x[second.indices])
+    novelty = float(np.mean(classifier.novelty(arriving) > config.above))
     if variant == "grown":
-        classifier.grow_keys(x[second.indices], n_new=config.n_new, above=config.above)
-    classifier.partial_fit(x[second.indices], y[second.indices])
-    right = classifier.predict(x_test) == y_test
+        classifier.grow_keys(arriving, n_new=config.n_new, above=config.above)
+    classifier.partial_fit(classifier.batch(x[second.indices]), y[second.indices])
+    right = classifier.predict(classifier.batch(x_test)) == y_test
     is_first = np.isin(y_test, first.classes)
     return Measurement(
         {
