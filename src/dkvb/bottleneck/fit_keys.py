@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dkvb._support import process_group, validation
+from dkvb._support import arrow, process_group, validation
 from dkvb._support.hashing import bits, epoch_order
 from dkvb.bottleneck.conditioning import fit_conditioning
 from dkvb.bottleneck.heads import Conditioning, Projection
@@ -104,7 +104,7 @@ def fit_keys(
 
     Parameters
     ----------
-    X : array or tensor (n, m), spatial map (n, h, w, m), or iterable of such batches
+    X : array or tensor (n, m), spatial map (n, h, w, m), iterable of such batches, or table
         Unlabelled embeddings; the positions of a spatial map count one by one. An iterable is
         iterated `epochs` times; a `DataLoader` may give labels too, which are not read. One row in
         ten is held out to measure the keys. In a job of several processes X is this process's part,
@@ -160,7 +160,7 @@ def fit_keys(
     passes = 1 if method == "sample" else epochs
     enough = (LEAST_ROWS if explicit_pairs else ROWS_PER_KEY) * n_pairs
     rows = rows_of(
-        X,
+        arrow.without_labels(X),
         at_least=max(enough, ROWS_PER_CODEBOOK * n_codebooks) if by_rows else enough,
         passes=passes,
         batch_size=batch_size,

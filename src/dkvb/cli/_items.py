@@ -23,6 +23,13 @@ class OnError(StrEnum):
 Weights = Annotated[Path | None, typer.Option(help="The encoder's weights, in a local file.")]
 Column = Annotated[str | None, typer.Option(help="The table's column of texts or paths.")]
 LabelColumn = Annotated[str | None, typer.Option(help="The table's column of labels.")]
+XColumn = Annotated[
+    str | None, typer.Option(help="The column of embeddings; guessed where there is one.")
+]
+YColumn = Annotated[
+    str | None,
+    typer.Option(help="The column of labels beside embeddings; guessed where there is one."),
+]
 HandleError = Annotated[
     OnError, typer.Option(help="Unreadable images, named at the end: an error, or left out.")
 ]
@@ -44,6 +51,8 @@ class ItemOptions:
     )
     column: Column = None
     label_column: LabelColumn = None
+    x_column: XColumn = None
+    y_column: YColumn = None
     on_error: HandleError = OnError.fail
     cache: CacheFolder = None
 

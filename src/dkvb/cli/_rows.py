@@ -1,4 +1,4 @@
-"""Rows for the commands that change or ask a model: npz files, or anything with an encoder."""
+"""Rows for the commands that change or ask a model: embeddings, or anything with an encoder."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from dkvb.cli._scratch import scratch_folder
 from dkvb.cli._shared import note, printable, show_progress
 
 DATA_HELP = (
-    "npz file with x (n, m) and labels y (n,); with an encoder also an image, a folder of images, "
-    "or a CSV or JSONL file of texts or paths."
+    "Embeddings and labels: npz file with x (n, m) and y (n,), Parquet file or folder, Arrow file, "
+    "Hugging Face dataset on disk, Lance dataset, x.npy beside y.npy. With an encoder also an "
+    "image, a folder of images, or a CSV or JSONL file of texts or paths."
 )
 Data = Annotated[str, typer.Option(help=DATA_HELP)]
 AllowDownload = Annotated[
@@ -26,6 +27,9 @@ AllowDownload = Annotated[
         help="Allow contacting a server for the encoder that the model names.",
     ),
 ]
+
+
+_FILES = (".npz", ".parquet", ".arrow", ".feather")  # of embeddings, among items
 
 
 class Embedded(Protocol):
@@ -115,7 +119,7 @@ def read_items(
 ) -> LabelledRows:
     """Return embeddings of single items: images, texts, or what standard input holds ("-")."""
     how: dict[str, Any] = {"device": device, "like": like, "allow_download": allow_download}
-    if len(items) == 1 and (items[0].endswith(".npz") or Path(items[0]).is_dir()):
+    if len(items) == 1 and (items[0].endswith(_FILES) or Path(items[0]).is_dir()):
         return read_rows(items[0], options, labelled=False, option="ITEM", quiet=quiet, **how)
     model, source = _encoder_for(items[0], options, device, like, "ITEM", allow_download)
     if items == ["-"]:
@@ -146,7 +150,7 @@ def _encoder_for(
     if name is None:
         raise ValueError(
             f"--encoder: expected the name of an encoder, since {what} is no file of embeddings "
-            "(npz, npy, pt, or a CSV file of numbers); got none; name one, or embed first with "
+            "(npz, npy, pt, Parquet, Arrow, or a CSV file of numbers); got none; name one, or embed first with "
             "dkvb embed"
         )
     from dkvb.embedding import load_encoder
@@ -276,17 +280,20 @@ def _from_file(
     path: Path, options: ItemOptions, labelled: bool, like: Reference | None, option: str
 ) -> LabelledRows | None:
     """Embeddings that a file holds; None for files and folders of items."""
-    if path.suffix == ".npz":
-        return _from_npz(path, options.encoder, labelled, like, option)
-    if not path.is_file():
-        return None
-    from dkvb.embedding import absolute_name
+    from dkvb.embedding import absolute_name, arrow
     from dkvb.embedding.datasets import prepared, tables
 
+    if path.suffix == ".npz":
+        return _from_npz(path, options.encoder, labelled, like, option)
+    if arrow.is_table(path):
+        return _from_table(path, options, labelled, like, option)
+    path = path / "x.npy" if prepared.is_npy_pair(path) else path
+    if not path.is_file():
+        return None
     if path.suffix in prepared.SUFFIXES:
-        found = prepared.read(path)
+        found = prepared.read(path, _named_file(options.y_column))
     else:
-        numbers = tables.embeddings(path, options.label_column)
+        numbers = tables.embeddings(path, options.label_column or options.y_column)
         if numbers is None:
             return None
         found = numbers
@@ -296,15 +303,56 @@ def _from_file(
     if labelled and rows.y is None:
         raise ValueError(
             f"{option}: expected embeddings with labels; {path} has none; write both with "
-            "numpy.savez(path, x=, y=), or add a column label to a CSV file"
+            "numpy.savez(path, x=, y=), add a column label to a CSV file, or put y.npy beside x.npy"
         )
     return rows
+
+
+def _from_table(
+    path: Path, options: ItemOptions, labelled: bool, like: Reference | None, option: str
+) -> LabelledRows | None:
+    """Embeddings in Arrow columns; None for columns of texts or images."""
+    from dkvb.embedding import arrow
+
+    if not arrow.holds_embeddings(path, options.x_column, options.split):
+        return None
+    y_column = options.y_column or options.label_column
+    table = arrow.read_table(
+        path, options.x_column, y_column, split=options.split, labelled=labelled, name=option
+    )
+    notes = arrow.notes_of(table)
+    source = _source(notes.get("encoder"), notes.get("encoder_fingerprint"), path, options.encoder)
+    check_same_encoder(f"{option} {path}", source, like)
+    x, y = table.arrays()
+    _check_same_width(f"{option} {path}", x.shape[1], like)
+    return LabelledRows(x, y, *source, arrow.names_of(path, options.split))
+
+
+def _source(told: str | None, fingerprint: str | None, path: Path, encoder: str | None) -> Source:
+    """The encoder that a file names, which must be the one that is named here, if any is."""
+    from dkvb.embedding import absolute_name
+
+    named = None if encoder is None else absolute_name(encoder)
+    if named and told and named != told:
+        raise ValueError(
+            f"--encoder: expected {told}, which made the embeddings in {path}; got {named}; leave "
+            "--encoder out, or give a file of that encoder"
+        )
+    return Source(told or named, fingerprint)
+
+
+def _named_file(path: str | None) -> Path | None:
+    """The file of labels that --y-column names for embeddings in an npy file."""
+    if path is None:
+        return None
+    if not Path(path).is_file():
+        raise ValueError(f"--y-column: expected an npy file of labels; found no file at {path}")
+    return Path(path)
 
 
 def _from_npz(
     path: Path, encoder: str | None, labelled: bool, like: Reference | None, option: str
 ) -> LabelledRows:
-    from dkvb.embedding import absolute_name
     from dkvb.embedding.npz import (
         read_embeddings,
         read_encoder,
@@ -314,13 +362,7 @@ def _from_npz(
     )
 
     told, fingerprint = read_encoder(path, option)
-    named = None if encoder is None else absolute_name(encoder)
-    if named and told and named != told:
-        raise ValueError(
-            f"--encoder: expected {told}, which made the embeddings in {path}; got {named}; leave "
-            "--encoder out, or give a file of that encoder"
-        )
-    source = Source(told or named, fingerprint)
+    source = _source(told, fingerprint, path, encoder)
     check_same_encoder(f"{option} {path}", source, like)
     _check_same_width(f"{option} {path}", width_of(path, option), like)  # before it is inflated
     if labelled or _has_labels(path):

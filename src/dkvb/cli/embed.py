@@ -82,7 +82,8 @@ def embed(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="npz file for x and y; or a folder, for DATA-ENCODER-SPLIT.npz of train and test."
+            help="npz or Parquet file for x and y; or a folder, for DATA-ENCODER-SPLIT.npz of "
+            "train and test."
         ),
     ] = None,
     weights: Weights = None,
@@ -133,6 +134,7 @@ def embed(
     Killed and repeated, the command goes on after the last full shard.
     """
     with clear_errors(), short_warnings():
+        from dkvb._support.optional import require
         from dkvb.embedding import (
             Cache,
             PixelNoise,
@@ -141,10 +143,13 @@ def embed(
             load_encoder,
         )
         from dkvb.embedding import embed as embed_items
+        from dkvb.embedding.arrow import PARQUET
         from dkvb.embedding.datasets import load_dataset, splits_of
         from dkvb.embedding.encoders.settings import Settings, as_layers
 
-        to_file = out is not None and out.suffix == ".npz"
+        to_file = out is not None and out.suffix.lower() in (".npz", *PARQUET)
+        if out is not None and out.suffix.lower() in PARQUET:
+            require("pyarrow.parquet", "arrow", "--out with a name in .parquet")
         splits: list[str | None] = [*(split or ())]
         if not splits:
             known = splits_of(data)
@@ -220,18 +225,24 @@ def _file_name(data: str, encoder: str, split: str | None) -> str:
 
 def _write(found: Embeddings, names: list[str], path: Path, encoder: str) -> None:
     from dkvb.embedding import encoder_fingerprint
+    from dkvb.embedding.arrow import PARQUET, write_table
     from dkvb.embedding.npz import write_embeddings
 
     path.parent.mkdir(parents=True, exist_ok=True)
     labels = {} if found.labels is None else {"y": found.labels}
     short = [name[:_NAME_CHARACTERS] for name in names]
-    about = json.dumps(found.entry.about["identity"], sort_keys=True)
+    notes = {
+        "about": json.dumps(found.entry.about["identity"], sort_keys=True),
+        "encoder": encoder,  # not the cache's: a file may have moved since
+        "encoder_fingerprint": encoder_fingerprint(found.entry.identity["encoder"]),
+    }
+    if path.suffix.lower() in PARQUET:
+        columns = {**labels, "item": found.items, "name": short}
+        write_table(path, found.parts(), columns, notes)
+        return
     write_embeddings(
-        path, found.parts(), len(found.items), **labels,
-        items=found.items, names=short, about=about,
-        encoder=encoder,  # not the cache's: a file may have moved since
-        encoder_fingerprint=encoder_fingerprint(found.entry.identity["encoder"]),
-    )  # fmt: skip
+        path, found.parts(), len(found.items), **labels, items=found.items, names=short, **notes
+    )
 
 
 def _report(found: Embeddings, out: Path | None) -> dict[str, Any]:

@@ -3,7 +3,9 @@
 This package does not depend on the bottleneck. Any classifier takes the embeddings it returns.
 """
 
+from dkvb._support.arrow import EmbeddingTable
 from dkvb._support.optional import MissingPackageError
+from dkvb.embedding.arrow import read_table
 from dkvb.embedding.cache.run import Embeddings, UnreadableItemsError, embed
 from dkvb.embedding.cache.store import Cache
 from dkvb.embedding.datasets import Dataset, load_dataset
@@ -15,6 +17,7 @@ __all__ = [
     "Cache",
     "CallableEncoder",
     "Dataset",
+    "EmbeddingTable",
     "Embeddings",
     "Encoder",
     "ImageTransform",
@@ -26,4 +29,5 @@ __all__ = [
     "encoder_fingerprint",
     "load_dataset",
     "load_encoder",
+    "read_table",
 ]

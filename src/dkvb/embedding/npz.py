@@ -9,7 +9,6 @@ but memory-mapped, in float32 or float16: the rows that are used come from the d
 
 from __future__ import annotations
 
-import io
 import itertools
 import math
 import struct
@@ -25,6 +24,7 @@ from rich.filesize import decimal
 
 from dkvb._support import validation
 from dkvb._support.files import replace_file
+from dkvb._support.files.sink import Sink
 from dkvb._support.label_text import check_text_array
 
 Array = npt.NDArray[Any]
@@ -32,6 +32,7 @@ Array = npt.NDArray[Any]
 MAPPED_FROM = 1 << 30  # bytes of `x`: what is smaller is read, and then independent of the file
 
 _KINDS = {"i": "integers", "u": "integers", "b": "booleans", "U": "strings"}
+_FLOATS = (np.dtype(np.float32), np.dtype(np.float16))  # that are memory-mapped as they are
 _CHUNK = 1 << 16  # rows that are checked at a time
 _SMALL = 1 << 16  # bytes of a text
 _MEMORY = 900 << 20  # bytes that arrays may take however small their file is
@@ -134,7 +135,7 @@ def _read(
                 "use embeddings of the same encoder"
             )
         if "y" in members:
-            _check_labels(members["y"], n, f"{name} {path}, y")
+            check_labels(members["y"].dtype, members["y"].shape, n, f"{name} {path}, y")
         mapped = _mapped(path, members["x"])
         _check_memory(path, name, [one for key, one in members.items() if key in keys], mapped)
         try:
@@ -144,7 +145,7 @@ def _read(
             }
         except Exception as error:  # damaged content makes the readers raise anything
             raise _unreadable(path, name, keys, error) from error
-    arrays["x"] = _finite(arrays["x"], where)
+    arrays["x"] = in_memory_or_mapped(arrays["x"], where)
     return arrays
 
 
@@ -204,15 +205,16 @@ def _check_table(member: _Member, where: str) -> None:
     validation.rows(np.broadcast_to(np.empty((), member.dtype), member.shape), where)
 
 
-def _check_labels(member: _Member, n: int, where: str) -> None:
-    if member.dtype.kind not in _KINDS:
+def check_labels(dtype: np.dtype[Any], shape: tuple[int, ...], n: int, where: str) -> None:
+    """Raise where an array of that type and shape cannot be the labels of n rows."""
+    if dtype.kind not in _KINDS:
         raise TypeError(
-            f"{where}: expected labels that are integers or strings; got dtype {member.dtype}; "
+            f"{where}: expected labels that are integers or strings; got dtype {dtype}; "
             "convert them, e.g. with y.astype(int) or y.astype(str)"
         )
-    if member.shape != (n,):
+    if shape != (n,):
         raise ValueError(
-            f"{where}: expected one label per row, shape ({n},); got {member.shape}; "
+            f"{where}: expected one label per row, shape ({n},); got {shape}; "
             "save x and y of the same rows"
         )
 
@@ -252,8 +254,9 @@ def _text(archive: zipfile.ZipFile, key: str) -> str | None:
     return str(_array(archive, member)) or None
 
 
-def _finite(x: Array, where: str) -> Array:
-    if isinstance(x, np.memmap):
+def in_memory_or_mapped(x: Array, where: str) -> Array:
+    """Return embeddings (n, m), all finite: a large memory map of floats as it is, else float32."""
+    if isinstance(x, np.memmap) and x.nbytes >= MAPPED_FROM and x.dtype in _FLOATS:
         for _ in validation.chunks(x, _CHUNK, where):  # which refuses what is not finite
             pass
         return x
@@ -266,7 +269,7 @@ def _mapped(path: str | Path, member: _Member) -> Array | None:
     """`x` as a memory map, if it is large, of floats, in rows and not compressed; else None."""
     if member.info.compress_type != zipfile.ZIP_STORED or member.info.file_size < MAPPED_FROM:
         return None
-    if member.by_column or member.dtype not in (np.float32, np.float16):
+    if member.by_column or member.dtype not in _FLOATS:
         return None
     with Path(path).open("rb") as file:
         file.seek(member.info.header_offset)
@@ -302,7 +305,7 @@ def _archive(parts: Iterator[Array], n_rows: int, more: Mapping[str, Array]) -> 
     first = next(parts)
     header = np.lib.format.header_data_from_array_1_0(first)
     header |= {"shape": (n_rows, first.shape[1]), "fortran_order": False}
-    sink = _Sink()
+    sink = Sink()
     with zipfile.ZipFile(sink, "w") as archive:
         with archive.open(zipfile.ZipInfo("x.npy", _EPOCH), "w", force_zip64=True) as member:
             np.lib.format.write_array_header_1_0(member, header)
@@ -314,26 +317,6 @@ def _archive(parts: Iterator[Array], n_rows: int, more: Mapping[str, Array]) -> 
                 np.lib.format.write_array(member, array, allow_pickle=False)
             yield sink.taken()
     yield sink.taken()
-
-
-class _Sink(io.RawIOBase):
-    """A file that cannot be sought: what was written is taken away in turn."""
-
-    def __init__(self) -> None:
-        self._pieces: list[bytes] = []
-        self._length = 0
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, piece: Any) -> int:
-        self._pieces.append(bytes(piece))
-        self._length += len(self._pieces[-1])
-        return len(self._pieces[-1])
-
-    def taken(self) -> bytes:
-        pieces, self._pieces = self._pieces, []
-        return b"".join(pieces)
 
 
 def _as_int64(y: Array, where: str) -> Array:

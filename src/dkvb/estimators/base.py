@@ -11,6 +11,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from dkvb._support import arrow
 from dkvb._support.files import State
 from dkvb._support.validation import as_float32
 from dkvb.bottleneck.batch import embeddings
@@ -57,11 +58,13 @@ class StreamClassifier(OpenClassifier):
 
     _labels: LabelIndex
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+    def fit(self, X: ArrayLike, y: ArrayLike | None = None) -> Self:
         """Discard what was learned, then learn from these rows."""
         return self._learn_from(X, y, classes=None, fresh=True)
 
-    def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:
+    def partial_fit(
+        self, X: ArrayLike, y: ArrayLike | None = None, classes: ArrayLike | None = None
+    ) -> Self:
         """Learn from these rows, beside what was learned before.
 
         `classes` declares labels that will come later, in any call; it is never needed. Where it
@@ -132,9 +135,10 @@ class StreamClassifier(OpenClassifier):
         rows = embeddings(X, self)
         return rows if type(rows) is np.ndarray else as_float32(rows).cpu().numpy()
 
-    def _learn_from(self, X: ArrayLike, y: ArrayLike, classes: Any, fresh: bool) -> Self:
+    def _learn_from(self, X: Any, y: Any, classes: Any, fresh: bool) -> Self:
         # Every check comes before the first change.
         self._check_settings()
+        X, y = arrow.with_labels(X, y)
         rows, targets = self._checked(X, y)
         before = LabelIndex() if fresh else self._labels
         labels = before.after_call(classes, targets)
@@ -149,6 +153,7 @@ class StreamClassifier(OpenClassifier):
 
     def _sorted_scores(self, X: ArrayLike) -> Floats:
         check_is_fitted(self, "_labels")
+        X = arrow.without_labels(X)
         rows = self._as_rows(X)
         self._remember_features(X, reset=False)
         return self._scores(rows)[:, self._labels.order]  # (n, Y)

@@ -16,10 +16,11 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from dkvb._support import process_group, validation
+from dkvb._support import arrow, process_group, validation
 from dkvb._support.files import State
 from dkvb.bottleneck import Batch, Keys, fit_keys, growth
 from dkvb.bottleneck.batch import embeddings
+from dkvb.bottleneck.key_data import subsample
 from dkvb.bottleneck.lazy_rows import picked
 from dkvb.estimators._saved_keys import SavedWithKeys
 from dkvb.estimators.base import Floats, OpenClassifier, log_softmax, softmax
@@ -39,6 +40,7 @@ from dkvb.estimators.serialisation import labels_from, labels_state
 from dkvb.rules import Rule, make_rule
 
 FEW_CLASSES = 10  # of a first batch, from which keys are fitted without a warning
+CODES_AT_ONCE = 1 << 22  # that are searched for and learned at a time
 
 
 class FewClassesWarning(UserWarning):
@@ -156,7 +158,9 @@ class BottleneckClassifier(OpenClassifier, SavedWithKeys):
         return self._batch(X, self._known_or_given_keys())
 
     # ------------------------------------------------------------------ learning and predicting
-    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(
+        self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
+    ) -> Self:
         """Discard what was learned, then learn from these rows; see `partial_fit`."""
         if hasattr(self, "_state"):
             self._check_changeable("fit")
@@ -165,7 +169,7 @@ class BottleneckClassifier(OpenClassifier, SavedWithKeys):
     def partial_fit(
         self,
         X: ArrayLike,
-        y: ArrayLike,
+        y: ArrayLike | None = None,
         classes: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
     ) -> Self:
@@ -173,10 +177,13 @@ class BottleneckClassifier(OpenClassifier, SavedWithKeys):
 
         Parameters
         ----------
-        X : array or tensor (n, m), or Batch
-            Embeddings, of any dtype of real numbers and on any device.
+        X : array or tensor (n, m), Batch, or table
+            Embeddings, of any dtype of real numbers and on any device. A table (pandas, polars,
+            pyarrow, DuckDB, a Hugging Face dataset) has them in a column of lists, and may be
+            larger than memory.
         y : array or tensor (n,)
-            Labels: strings, whole numbers or booleans.
+            Labels: strings, whole numbers or booleans; of a table also the name of a column,
+            which is guessed unless it is given.
         classes : array, optional
             Labels that will come later, in any call; never needed. Where it is given, labels in y
             are among these or known from earlier calls. With `rules.SGD` and all classes declared
@@ -230,6 +237,7 @@ class BottleneckClassifier(OpenClassifier, SavedWithKeys):
         """What must be kept of rows to learn them again with `replay`, checked as `partial_fit`
         checks them: codes or conditioned rows, and labels. Nothing is learned."""
         state = self._check_changeable("partial_fit")
+        X, y = arrow.with_labels(X, y)
         batch, targets, _ = self._checked(X, y, None, state)
         index = LabelIndex()
         index.add(targets, "y")
@@ -445,6 +453,7 @@ class BottleneckClassifier(OpenClassifier, SavedWithKeys):
     ) -> Self:
         """Check everything, then replace what was learned in one assignment."""
         rule = self._checked_rule()
+        X, y = arrow.with_labels(X, y)
         rows, targets, labels = self._checked(X, y, classes, before)
         if sample_weight is not None:
             chosen = repeated(sample_weight, len(targets))
@@ -463,7 +472,9 @@ class BottleneckClassifier(OpenClassifier, SavedWithKeys):
         else:
             before.check_continued(rule, self.keys)
             state, batch = before, rows
-        state = _learned(state, labels, declared, batch, targets)
+        # The codes of a batch that was given are kept for whoever gave it.
+        for part in [slice(None)] if isinstance(X, Batch) else _parts(state.rule, batch):
+            state = _learned(state, labels, declared, batch[part], targets[part])
         if before is None and isinstance(X, Batch):
             self.n_features_in_ = X.shape[1]
         elif before is None:
@@ -498,7 +509,7 @@ class BottleneckClassifier(OpenClassifier, SavedWithKeys):
         """Nothing learned yet, with the keys given or new ones for these rows."""
         keys = self.keys
         if not isinstance(keys, Keys):
-            keys = self.fit_keys(rows.X if isinstance(rows, Batch) else rows)
+            keys = self.fit_keys(subsample(rows.X if isinstance(rows, Batch) else rows))
         if str(keys.keys.device) != self.device:
             keys = keys.to(self.device)
         seed = self.random_state
@@ -512,6 +523,7 @@ class BottleneckClassifier(OpenClassifier, SavedWithKeys):
         wrong with them; unless `fresh`, with the features of those before."""
         if getattr(X, "shape", ())[:1] == (0,) and process_group.world_size() > 1:
             return np.asarray(X, dtype=np.float32)  # other processes may have rows
+        X = arrow.without_labels(X)
         rows = embeddings(X, self)
         if not fresh:
             validate_data(self, X, reset=False, skip_check_array=True)
@@ -548,6 +560,7 @@ class BottleneckClassifier(OpenClassifier, SavedWithKeys):
         keys = state.keys if key_version is None else state.key_versions[key_version]
         if isinstance(X, Batch) and X.keys.fingerprint != keys.fingerprint and X.X is not None:
             X = Batch(keys, X.X) if key_version is not None else X
+        X, y = arrow.with_labels(X, y)
         batch = self._batch(X, keys)
         return batch, check_labels(y, len(batch), self)
 
@@ -657,6 +670,15 @@ def _learned(
         declared=before.declared | declared,
         rule=before.rule.learn(batch, on_device, n_classes),
     )
+
+
+def _parts(rule: Rule, batch: Batch) -> list[slice]:
+    """The parts in which a rule that adds up learns a large batch, in bounded memory."""
+    n, C = len(batch), batch.keys.n_codebooks
+    size = n
+    if rule.splits_rows and process_group.world_size() == 1:
+        size = CODES_AT_ONCE // C
+    return [slice(i, i + size) for i in range(0, n, size)] if n > size else [slice(None)]
 
 
 def _distinct(labels: Any) -> frozenset[Any]:

@@ -12,7 +12,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from dkvb._support import validation
+from dkvb._support import arrow, validation
 from dkvb._support.files import State
 from dkvb._support.validation import check_device
 from dkvb.bottleneck import Keys, fit_keys
@@ -80,6 +80,7 @@ class BottleneckRegressor(RegressorMixin, SavedWithKeys):
     def predict(self, X: ArrayLike) -> Floats:
         """The numbers expected for rows X (n, m): (n,) or (n, Y), as learned."""
         check_is_fitted(self, "_sums")
+        X = arrow.without_labels(X)
         rows = validate_data(self, X, dtype=np.float32, order="C", reset=False)
         if not self._solved:
             self._solved.append(_solution(self._sums))
@@ -116,6 +117,7 @@ class BottleneckRegressor(RegressorMixin, SavedWithKeys):
         """Rows (n, m), targets (n, Y + 1) with a column of ones, whose sums are those of φ and of
         rows, and whether y had one dimension."""
         self._check_settings()
+        X = arrow.without_labels(X)
         rows, numbers = validate_data(
             self, X, y, dtype=np.float32, order="C", multi_output=True, y_numeric=True, reset=fresh
         )

@@ -1,4 +1,4 @@
-"""Files that hold embeddings: torch (x, y), npz with x and y, or npy."""
+"""Files that hold embeddings: torch (x, y), npz with x and y, or x.npy and y.npy side by side."""
 
 from __future__ import annotations
 
@@ -16,7 +16,12 @@ from torch import Tensor
 from dkvb._support import validation
 from dkvb.embedding.datasets.dataset import Dataset, vectors
 from dkvb.embedding.datasets.tables import label_array
-from dkvb.embedding.npz import read_embeddings, read_labelled
+from dkvb.embedding.npz import (
+    check_labels,
+    in_memory_or_mapped,
+    read_embeddings,
+    read_labelled,
+)
 
 SUFFIXES = (".pt", ".npz", ".npy")
 _FILES = {split: f"all_data_{split}.pt" for split in ("train", "test")}  # as SDMLP's authors do
@@ -39,30 +44,52 @@ def load(path: Path) -> Dataset:
     return vectors(path.name, *read(path))
 
 
-def read(path: Path) -> tuple[NDArray[Any], NDArray[Any] | None]:
-    """The embeddings (n, m) of a file and, where it has any, its labels (n,)."""
+def is_npy_pair(folder: Path) -> bool:
+    """Whether the folder holds x.npy and y.npy, and so embeddings with their labels."""
+    return (folder / "x.npy").is_file() and (folder / "y.npy").is_file()
+
+
+def npy_labels(path: Path) -> Path | None:
+    """Return the file of labels beside a file of embeddings: y.npy beside x.npy, or a-y.npy
+    beside a-x.npy; None where there is none."""
+    stem = path.stem
+    if path.suffix != ".npy" or stem[-1:] not in ("x", "X") or stem[-2:-1].isalnum():
+        return None
+    found = [path.with_name(f"{stem[:-1]}{letter}.npy") for letter in ("y", "Y")]
+    return next((one for one in found if one.is_file()), None)
+
+
+def read(path: Path, labels_path: Path | None = None) -> tuple[NDArray[Any], NDArray[Any] | None]:
+    """The embeddings (n, m) of a file and, where there are any, their labels (n,).
+
+    Labels of an npy file stand in another: `labels_path`, or y.npy beside x.npy.
+    """
     if path.suffix == ".npz":
         with zipfile.ZipFile(path) if zipfile.is_zipfile(path) else nullcontext() as archive:
             labelled = archive is not None and "y.npy" in archive.namelist()
         return read_labelled(path, "data") if labelled else (read_embeddings(path, "data"), None)
     try:
-        embeddings, labels = _from_torch(path) if path.suffix == ".pt" else (_from_npy(path), None)
+        if path.suffix == ".pt":
+            embeddings, labels = _from_torch(path)
+        else:
+            labels_path = labels_path or npy_labels(path)
+            embeddings = map_npy(path)
+            labels = None if labels_path is None else np.array(map_npy(labels_path))
     except Exception as error:  # a foreign file makes the readers raise anything
         raise ValueError(
             f"data {path}: expected embeddings (n, m); it cannot be read "
             f"({' '.join(str(error).split())[:200]}); write it again with numpy.savez(path, x=, y=)"
         ) from error
-    embeddings = validation.as_float32(validation.rows(embeddings, f"data {path}"), f"data {path}")
-    if labels is not None and labels.shape != (len(embeddings),):
-        raise ValueError(
-            f"data {path}: expected one label per row, ({len(embeddings)},); got {labels.shape}"
-        )
-    return embeddings.numpy(), labels
+    embeddings = in_memory_or_mapped(validation.rows(embeddings, f"data {path}"), f"data {path}")
+    if labels is not None:
+        check_labels(labels.dtype, labels.shape, len(embeddings), f"data {labels_path or path}")
+    return embeddings, labels
 
 
-def _from_npy(path: Path) -> NDArray[Any]:
-    # Mapped first: a header may promise more than there is, and that raises before memory is taken.
-    return np.array(np.load(path, mmap_mode="r", allow_pickle=False))
+def map_npy(path: Path) -> NDArray[Any]:
+    """Return an npy file as a memory map: a header may promise more than there is."""
+    mapped: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+    return mapped
 
 
 def _from_torch(path: Path) -> tuple[Any, NDArray[Any] | None]:

@@ -14,7 +14,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from dkvb._support import validation
+from dkvb._support import arrow, validation
 from dkvb._support.files import State
 from dkvb.bottleneck import Keys, fit_keys
 from dkvb.bottleneck.batch import embeddings
@@ -100,6 +100,7 @@ class KernelClassifier(OpenClassifier, SavedWithKeys):
         """
         classifier = cls(**settings)
         classifier._check_settings()
+        key_rows = arrow.without_labels(key_rows)
         classifier.keys = fit_keys(
             key_rows,
             preset="least_squares",
@@ -115,11 +116,12 @@ class KernelClassifier(OpenClassifier, SavedWithKeys):
     def fit(
         self,
         X: ArrayLike,
-        y: ArrayLike,
+        y: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
         ids: ArrayLike | None = None,
     ) -> Self:
         """Discard what was learned, learn these examples, and choose all settings."""
+        X, y = arrow.with_labels(X, y)
         state = self._with_examples(None, X, y, None, sample_weight, ids)
         state = state.solved(self.device, choose=True)
         validate_data(self, X, reset=True, skip_check_array=True)
@@ -129,7 +131,7 @@ class KernelClassifier(OpenClassifier, SavedWithKeys):
     def partial_fit(
         self,
         X: ArrayLike,
-        y: ArrayLike,
+        y: ArrayLike | None = None,
         classes: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
         ids: ArrayLike | None = None,
@@ -138,10 +140,12 @@ class KernelClassifier(OpenClassifier, SavedWithKeys):
 
         Parameters
         ----------
-        X : array (n, m)
-            Embeddings.
+        X : array (n, m), or table
+            Embeddings. A table (pandas, polars, pyarrow, DuckDB, a Hugging Face dataset) has them
+            in a column of lists.
         y : array (n,)
-            Labels: integers, strings or booleans.
+            Labels: integers, strings or booleans; of a table also the name of a column, which is
+            guessed unless it is given.
         classes : array or None
             Labels that may come later, in any call; never needed. Where it is given, labels in y
             are among these or known from earlier calls.
@@ -152,6 +156,7 @@ class KernelClassifier(OpenClassifier, SavedWithKeys):
             the examples.
         """
         before = self._check_changeable("partial_fit") if hasattr(self, "_state") else None
+        X, y = arrow.with_labels(X, y)
         state = self._with_examples(before, X, y, classes, sample_weight, ids)
         state = state.solved_if_quick(self.device)
         if before is None:
@@ -481,11 +486,13 @@ class KernelClassifier(OpenClassifier, SavedWithKeys):
         return state
 
     def _checked_known(self, X: Any, y: Any) -> tuple[Any, NDArray[Any]]:
+        X, y = arrow.with_labels(X, y)
         rows = self._embeddings(X)
         return rows, check_labels(y, len(rows), self)
 
     def _embeddings(self, X: Any, known: bool = True) -> NDArray[np.float32]:
         """Embeddings (n, m), as wide as those before where a width is `known`."""
+        X = arrow.without_labels(X)
         rows = embeddings(X, self)
         if known:
             validate_data(self, X, reset=False, skip_check_array=True)
