@@ -91,6 +91,28 @@ def test_one_split_to_one_file_and_json(folder):
     assert (again["embedded"], again["entry"]) == (0, report["entry"])
 
 
+def test_one_split_to_parquet(folder):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    for out in ("t.npz", "t.parquet"):
+        result = embed(folder, "--split", "test", "--out", folder / out)
+        assert result.exit_code == 0, result.output
+    table = parquet.read_table(folder / "t.parquet")
+    with np.load(folder / "t.npz", allow_pickle=False) as file:
+        assert (np.stack(table["x"].to_pylist()) == file["x"]).all()
+        assert table["y"].to_pylist() == file["y"].tolist()
+        assert table["name"].to_pylist() == file["names"].tolist()
+        assert table.schema.metadata[b"dkvb.encoder"].decode() == str(file["encoder"])
+    for out in ("t.npz", "t.parquet"):
+        made = dkvb("fit", folder / f"model-{out}", "--data", folder / out, "--json")
+        assert made.exit_code == 0, made.output
+    told = [dkvb("predict", folder / "model-t.npz", "--data", folder / out, "--json").stdout
+            for out in ("t.npz", "t.parquet")]  # fmt: skip
+    assert told[0] == told[1]  # names and labels too
+    refused = dkvb("predict", folder / "model-t.npz", "--data", folder / "t.parquet",
+                   "--encoder", "tiny")  # fmt: skip
+    assert "expected means, which made the embeddings" in refused.output
+
+
 def test_quiet_prints_nothing_and_pipes_show_no_bar(folder):
     assert embed(folder, "--quiet").output == ""
     result = embed(folder, "--split", "test")

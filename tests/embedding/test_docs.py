@@ -1,13 +1,18 @@
-"""The examples of docs/embedding.md."""
+"""The examples of docs/embedding.md and docs/data.md."""
 
 import doctest
 from pathlib import Path
 
-PAGE = Path(__file__).parents[2] / "docs" / "embedding.md"
+import pytest
+
+DOCS = Path(__file__).parents[2] / "docs"
 
 
-def test_the_page_shows_what_happens():
+@pytest.mark.parametrize(("page", "fewest"), [("embedding.md", 6), ("data.md", 8)])
+def test_the_page_shows_what_happens(page, fewest):
+    if page == "data.md":
+        pytest.importorskip("pyarrow")
     options = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-    outcome = doctest.testfile(str(PAGE), module_relative=False, optionflags=options)
-    assert outcome.attempted > 5
+    outcome = doctest.testfile(str(DOCS / page), module_relative=False, optionflags=options)
+    assert outcome.attempted >= fewest
     assert outcome.failed == 0

@@ -132,7 +132,7 @@ def check_out(out: Path) -> None:
     if out.suffix.lower() not in _WRITERS:
         raise ValueError(f"--out: expected a name in {', '.join(_WRITERS)}; got {out}")
     if out.suffix.lower() == ".parquet":
-        require("pyarrow.parquet", "parquet", "--out with a name in .parquet")
+        require("pyarrow.parquet", "arrow", "--out with a name in .parquet")
     validation.new_file("--out", out)
 
 
@@ -155,8 +155,8 @@ def _npz_bytes(answers: Answers) -> bytes:
 
 
 def _parquet_bytes(answers: Answers) -> bytes:
-    arrow = require("pyarrow", "parquet", "--out with a name in .parquet")
-    parquet = require("pyarrow.parquet", "parquet", "--out with a name in .parquet")
+    arrow = require("pyarrow", "arrow", "--out with a name in .parquet")
+    parquet = require("pyarrow.parquet", "arrow", "--out with a name in .parquet")
     buffer = io.BytesIO()
     parquet.write_table(arrow.Table.from_pylist(list(map(_flat, answers.records()))), buffer)
     return buffer.getvalue()

@@ -150,8 +150,8 @@ def _encoder_for(
     if name is None:
         raise ValueError(
             f"--encoder: expected the name of an encoder, since {what} is no file of embeddings "
-            "(npz, npy, pt, Parquet, Arrow, or a CSV file of numbers); got none; name one, or embed first with "
-            "dkvb embed"
+            "(npz, npy, pt, Parquet, Arrow, or a CSV file of numbers); got none; name one, or "
+            "embed first with dkvb embed"
         )
     from dkvb.embedding import load_encoder
 

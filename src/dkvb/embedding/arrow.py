@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkvb._support.arrow import EmbeddingTable, Source, is_tabular
-from dkvb._support.arrow.sources import PURPOSE, parquet_batches
+from dkvb._support.arrow.sources import PURPOSE, parquet_batches, unreadable
 from dkvb._support.files import replace_file
 from dkvb._support.files.sink import Sink
-from dkvb._support.optional import require
+from dkvb._support.optional import MissingPackageError, require
 
 PARQUET = (".parquet", ".pq")
 IPC = (".arrow", ".feather", ".ipc")
@@ -105,7 +105,7 @@ def notes_of(table: EmbeddingTable) -> dict[str, str]:
 
 
 def names_of(path: Path, split: str | None = None) -> list[str] | None:
-    """Return the name of each row's item, as `write_table` wrote them; None where there are none."""
+    """Return the names of the items that rows were embedded from; None where there are none."""
     source = _opened(path, split, "data")
     fields = {field.name: str(field.type) for field in source.schema}
     if "string" not in fields.get("name", ""):
@@ -142,15 +142,12 @@ def _opened(path: Path, split: str | None, name: str) -> Source:
             return _ipc(_hugging_face_files(path, split, name))
         files = [path] if path.is_file() else _files(path)
         return _parquet_source(path, files) if files[0].suffix.lower() in PARQUET else _ipc(files)
-    except (OSError, ValueError, KeyError, IndexError) as error:
-        if str(error).startswith(name) or isinstance(error, ImportError):
+    except MissingPackageError:
+        raise
+    except Exception as error:  # a foreign or damaged file makes the readers raise anything
+        if str(error).startswith(name):
             raise
-        arrow = require("pyarrow", "arrow", PURPOSE)
-        kind = "damaged" if isinstance(error, arrow.ArrowInvalid) else "unreadable"
-        raise ValueError(
-            f"{where}: expected Parquet, Arrow IPC or a dataset on disk; it is {kind} "
-            f"({' '.join(str(error).split())[:200]}); write it again"
-        ) from error
+        raise unreadable(where, error) from error
 
 
 def _files(folder: Path) -> list[Path]:
@@ -176,7 +173,7 @@ def _walk(folder: Path, suffixes: tuple[str, ...]) -> Iterator[Path]:
 
 
 def _parquet_source(path: Path, files: list[Path]) -> Source:
-    """Files of one schema; labels may stand in the names of folders (`label=ant/part-0.parquet`)."""
+    """Files of one schema; labels may stand in names of folders (`label=ant/part-0.parquet`)."""
     parquet = require("pyarrow.parquet", "arrow", PURPOSE)
     arrow = require("pyarrow", "arrow", PURPOSE)
     schema = parquet.read_schema(files[0])

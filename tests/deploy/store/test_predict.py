@@ -108,7 +108,7 @@ def test_every_format_says_the_same(place):
 def test_parquet_names_its_extra_before_any_work(place):
     done = dkvb("predict", "nothing", "--data", "no.npz", "--out", "a.parquet")
     assert done.exit_code == 2
-    assert 'pip install "dkvb[parquet]"' in done.stderr
+    assert 'pip install "dkvb[arrow]"' in done.stderr
 
 
 def test_top_names_so_many_classes(place):

@@ -105,7 +105,7 @@ def _is_list_of_numbers(type_: Any) -> bool:
 
 def _class_names(schema: Any, column: str) -> tuple[str, ...] | None:
     """The names behind a ClassLabel, which Hugging Face writes beside the schema."""
-    content = (schema.metadata or {}).get(b"huggingface")
+    content = (schema.metadata or {}).get(b"huggingface", b"")
     try:
         names = json.loads(content)["info"]["features"][column].get("names")
     except (TypeError, ValueError, KeyError, AttributeError):
@@ -132,10 +132,10 @@ def embeddings_of(batch: Any, columns: Columns, where: str, first_row: int) -> N
         x: NDArray[np.float32] = np.ascontiguousarray(values, dtype=np.float32)
     finite = np.isfinite(x).all(axis=1)
     if not finite.all():
-        bad = np.flatnonzero(~finite)
+        infinite = np.flatnonzero(~finite)
         raise ValueError(
-            f"{where}: expected finite float32 numbers; got NaN or infinity in {len(bad)} row(s), "
-            f"the first is row {first_row + int(bad[0])}; drop or repair those rows"
+            f"{where}: expected finite float32 numbers; got NaN or infinity in {len(infinite)} "
+            f"row(s), the first is row {first_row + int(infinite[0])}; drop or repair those rows"
         )
     return x
 
@@ -155,6 +155,8 @@ def _lists(array: Any, where: str, first_row: int) -> NDArray[Any]:
                 f"{where}: expected lists of one length, {width} as in row {first_row}; row "
                 f"{first_row + bad} has {lengths[bad]}; embed it with the same encoder"
             )
+    if not width:
+        raise ValueError(f"{where}: expected at least one number in a list; got empty lists")
     values = array.flatten()
     if values.null_count:
         missing = np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))

@@ -33,7 +33,7 @@ def is_tabular(X: Any) -> bool:
         return True
     if not hasattr(X, "__arrow_c_stream__"):
         return False
-    dtypes = getattr(X, "dtypes", None)  # of a pandas frame; a Series has the same attribute
+    dtypes: Any = getattr(X, "dtypes", None)  # of a pandas frame
     if hasattr(dtypes, "tolist"):
         return not all(getattr(one, "kind", "O") in "fiub" for one in dtypes.tolist())
     return True
@@ -61,6 +61,14 @@ def source_of(X: Any, name: str = "X") -> Source:
 
     length = len(X) if hasattr(X, "__len__") else None
     return Source(schema, batches, length)
+
+
+def unreadable(where: str, error: BaseException) -> ValueError:
+    """Return the error for data that a reader cannot read."""
+    return ValueError(
+        f"{where}: expected Parquet, Arrow IPC or another table of columns; it cannot be read "
+        f"({' '.join(str(error).split())[:200]}); write it again"
+    )
 
 
 def _is_dataset(X: Any) -> bool:

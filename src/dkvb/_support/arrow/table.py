@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkvb._support.arrow.columns import Columns, choose, embeddings_of, labels_of
-from dkvb._support.arrow.sources import PURPOSE, Source, is_tabular, source_of
+from dkvb._support.arrow.sources import PURPOSE, Source, is_tabular, source_of, unreadable
 from dkvb._support.optional import require
 
 Array = NDArray[Any]
@@ -119,8 +119,10 @@ class EmbeddingTable:
     def _batches(self) -> Iterator[Any]:
         """Record batches of the columns, cut and joined to `batch_rows` rows."""
         arrow = require("pyarrow", "arrow", PURPOSE)
-        most, waiting, n = self.batch_rows(), [], 0
-        for batch in self._source.batches(self.columns.names, most):
+        most = self.batch_rows()
+        waiting: list[Any] = []
+        n = 0
+        for batch in self._read(arrow, most):
             start = 0
             while start < len(batch):
                 piece = batch.slice(start, most - n)
@@ -131,6 +133,12 @@ class EmbeddingTable:
                     waiting, n = [], 0
         if waiting:
             yield _joined(arrow, waiting)
+
+    def _read(self, arrow: Any, rows: int) -> Iterator[Any]:
+        try:
+            yield from self._source.batches(self.columns.names, rows)
+        except (arrow.ArrowException, OSError) as error:  # damaged, or of an unknown kind
+            raise unreadable(self._where, error) from error
 
 
 def _joined(arrow: Any, batches: list[Any]) -> Any:

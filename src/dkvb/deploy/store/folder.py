@@ -16,6 +16,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, NoReturn, Self
 
+import numpy as np
+
 from dkvb._support import files
 from dkvb._support.files import FileError, State, atomic
 from dkvb.deploy.store import classifiers, layout
@@ -172,7 +174,9 @@ class ModelFolder:
                     "ids: expected a classifier that keeps ids of rows; "
                     f"{type(self.classifier).__name__} keeps none; leave ids out"
                 )
-            if not classifiers.is_journaled(self.classifier):
+            # A journal of large data would be replaced by a snapshot at once.
+            large = ids is None and isinstance(X, np.memmap)
+            if large or not classifiers.is_journaled(self.classifier):
                 classifier = classifiers.working_copy(self.classifier)
                 classifier.partial_fit(X, y)
                 return self._replace(
