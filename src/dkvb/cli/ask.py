@@ -34,8 +34,6 @@ from dkvb.cli.model import AsJson, Where, read_model
 AnyModel = Annotated[
     Path, typer.Argument(metavar="MODEL", help="Folder of a model, or its safetensors file.")
 ]
-_QUANTILES = (0.5, 0.9, 0.99)
-_MOST_SUSPECTS = 20
 
 
 class Dtype(StrEnum):
@@ -109,14 +107,26 @@ def inspect(
 ) -> None:
     """Classes, examples of each, use of keys, novelty, and size of the files."""
     with clear_errors(), short_warnings():
-        found = read_model(model)
-        facts = _facts(model, found)
+        from dkvb.deploy.store import read_summary, summarise
+        from dkvb.deploy.store.summary import ModelSummary, quantiles
+
+        summary = read_summary(model) if data is None else None
+        if summary is None:  # which takes longer, and torch
+            found = read_model(model)
+            summary = ModelSummary(
+                summarise(found.classifier),
+                found.encoder,
+                found.encoder_fingerprint,
+                len(found.history),
+                found.pending,
+            )
+        facts = _facts(model, summary)
         if data is not None and hasattr(found.classifier, "novelty"):
             rows = read_rows(
                 data, encoder, labelled=False, like=found, device="cpu",
                 allow_download=allow_download,
             )  # fmt: skip
-            facts["novelty_of_data"] = _quantiles(found.classifier.novelty(rows.x))
+            facts["novelty_of_data"] = quantiles(found.classifier.novelty(rows.x))
     if as_json:
         typer.echo(to_json(facts, indent=2))
     else:
@@ -204,65 +214,23 @@ def export(
 
 # ------------------------------------------------------------------------------------------ facts
 def _facts(path: Path, found: Any) -> dict[str, Any]:
-    classifier = found.classifier
+    """Everything that is shown, in the order of JSON: of the classifier, and of its files."""
     files = [path] if path.is_file() else sorted(p for p in path.iterdir() if p.is_file())
-    params = _unusual(classifier.get_params(deep=False), type(classifier)().get_params())
-    if hasattr(classifier, "rule_"):
-        rule = classifier.rule_
-        params |= {"rule": rule.name, **_unusual(rule.get_params(), type(rule)().get_params())}
-    facts: dict[str, Any] = {
+    about = dict(found.facts)
+    return {
         "model": str(path),
-        "classifier": type(classifier).__name__,
-        "settings": {key: value for key, value in params.items() if _is_plain(value)},
+        "classifier": about.pop("classifier"),
+        "settings": about.pop("settings"),
         "encoder": found.encoder,
         "encoder_fingerprint": found.encoder_fingerprint,
-        "width": classifier.n_features_in_,
-        "classes": len(classifier.classes_),
+        "width": about.pop("width"),
+        "classes": about.pop("classes"),
         "files": {file.name: file.stat().st_size for file in files},
         "bytes": sum(file.stat().st_size for file in files),
-        "operations": len(found.history),
+        "operations": found.operations,
         "in_journal": found.pending,
+        **about,
     }
-    if hasattr(classifier, "keys_"):
-        keys, usage = classifier.keys_, classifier.usage_
-        facts["keys"] = {
-            "codebooks": keys.n_codebooks,
-            "pairs": keys.n_pairs,
-            "key_dim": keys.key_dim,
-            "fingerprint": keys.fingerprint,
-            "key_versions": len(classifier.key_versions_),
-            "selected": round(float((usage > 0).mean()), 4),
-            "held_out_novelty": _quantiles(keys.novelty.double().numpy()),
-        }
-    if hasattr(classifier, "class_count_"):
-        facts["examples"] = {str(label): n for label, n in classifier.class_count_.items()}
-    if hasattr(classifier, "class_accuracy"):
-        facts["accuracy"] = {
-            "kind": classifier.loo_kind_,
-            "mean": classifier.loo_score_,
-            "per_class": {str(k): v for k, v in classifier.class_accuracy().items()},
-        }
-        facts["suspects"] = [
-            {"id": one.id, "label": str(one.label), "predicted": str(one.predicted)}
-            for one in classifier.suspects(_MOST_SUSPECTS)
-        ]
-    return facts
-
-
-def _unusual(params: dict[str, Any], usual: dict[str, Any]) -> dict[str, Any]:
-    """Parameters that are not what they are by default."""
-    return {k: v for k, v in params.items() if k not in usual or v != usual[k]}
-
-
-def _is_plain(value: Any) -> bool:
-    return isinstance(value, bool | int | float | str)
-
-
-def _quantiles(values: Any) -> dict[str, float]:
-    import numpy as np
-
-    found = np.quantile(values, _QUANTILES)
-    return {f"{q:g}": round(float(value), 4) for q, value in zip(_QUANTILES, found, strict=True)}
 
 
 def _show_facts(facts: dict[str, Any]) -> None:

@@ -79,7 +79,7 @@ def fit(
         made.fit(rows.x, rows.y)
         with create(
             model, made, encoder=rows.encoder, encoder_fingerprint=rows.encoder_fingerprint,
-            rows=len(rows.y), overwrite=overwrite, wait=wait,
+            rows=len(rows.y), overwrite=overwrite, wait=wait, with_summary=True,
         ) as folder:  # fmt: skip
             if not quiet:
                 _acknowledge("fit", len(rows.y), folder.path, made, as_json)
@@ -119,7 +119,7 @@ def learn(
     quiet: Quiet = False,
 ) -> None:
     """Learn more rows, of known classes or new ones; when it says so, they are on disk."""
-    with clear_errors(), short_warnings(), _opened(model, device, wait) as folder:
+    with clear_errors(), short_warnings(), _opened(model, device, wait, quiet) as folder:
         rows = _rows(folder, data, encoder, allow_download, quiet)
         held_out = None
         if test is not None:
@@ -175,7 +175,7 @@ def forget(
     with clear_errors(), short_warnings():
         if bool(label) == (data is not None):
             raise ValueError("forget: expected either --label or --data")
-        with _opened(model, device, wait) as folder:
+        with _opened(model, device, wait, quiet) as folder:
             if label:
                 labels = label
                 if not folder.is_done("forget", operation_id):
@@ -208,7 +208,7 @@ def merge(
     with clear_errors(), short_warnings():
         _check_distinct(model, others)
         found = [read_model(other, device) for other in others]
-        with _opened(model, device, wait) as folder:
+        with _opened(model, device, wait, quiet) as folder:
             _check_histories(folder.model, dict(zip(others, found, strict=True)))
             known = next((m for m in (folder.model, *found) if m.encoder_fingerprint), None)
             for other, one in zip(others, found, strict=True):
@@ -225,10 +225,11 @@ def read_model(path: Path, device: Device = Device.cpu) -> Any:
     return store.read_model(path, available(device))
 
 
-def _opened(model: Path, device: Device, wait: float) -> Any:
+def _opened(model: Path, device: Device, wait: float, quiet: bool) -> Any:
     from dkvb.deploy.store import open_folder
 
-    return open_folder(model, available(device), wait)
+    # Where accuracy is told, it is kept for `dkvb inspect`, too.
+    return open_folder(model, available(device), wait, with_summary=not quiet)
 
 
 def _check_distinct(model: Path, others: list[Path]) -> None:

@@ -342,7 +342,7 @@ def make_folder(folder: Path) -> Path:
     x, y = rows()
     keys = fit_keys(x, n_codebooks=4, n_pairs=8, key_dim=3)
     classifier = BottleneckClassifier(keys, rule="counts").fit(x[:30], y[:30])
-    with create(folder / "model", classifier, rows=30) as model:
+    with create(folder / "model", classifier, rows=30, with_summary=True) as model:
         model.learn(x[30:40], y[30:40])
         model.learn(x[40:], np.repeat("cow", 20))
     return folder / "model" / "journal"
@@ -364,8 +364,10 @@ def spoil_journal(path: Path, rng: Rng) -> None:
 
 
 def read_model_folder(path: Path) -> None:
-    from dkvb.deploy.store import open_folder, read_folder
+    from dkvb.deploy.store import open_folder, read_folder, read_history, read_summary
 
+    read_history(path.parent)
+    read_summary(path.parent)
     read_folder(path.parent).classifier.predict(rows()[0])
     with open_folder(path.parent) as model:
         model.learn(*rows(4))

@@ -14,7 +14,6 @@ import io
 import json
 import os
 import stat
-import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +27,14 @@ from torch import Tensor
 
 from dkvb._support.files.atomic import PRIVATE, Bytes, replace_file
 from dkvb._support.files.errors import FileError
-from dkvb._support.files.metadata import VERSION, Metadata, damaged, digest_of, read_metadata
+from dkvb._support.files.metadata import (
+    VERSION,
+    Metadata,
+    checksum,
+    damaged,
+    digest_of,
+    read_metadata,
+)
 from dkvb._support.files.state import State
 
 MAPPED_BYTES = 64 << 20  # size of a file from which its tensors stay in the file until needed
@@ -173,6 +179,5 @@ def _tensor(entry: Mapping[str, Any]) -> Tensor:
 
 
 def _checksum(name: str, tensor: Tensor) -> int:
-    described = f"{name} {_NAMES[tensor.dtype]} {list(tensor.shape)}"
     content: Any = tensor.view(-1).view(torch.uint8).numpy() if tensor.numel() else b""
-    return zlib.crc32(content, zlib.crc32(described.encode(errors="surrogatepass")))
+    return checksum(name, _NAMES[tensor.dtype], list(tensor.shape), content)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import zlib
 from collections.abc import Mapping
 from typing import IO, Any, NamedTuple
 
@@ -23,11 +24,13 @@ class Metadata(NamedTuple):
     facts: dict[str, Any]
     checksums: dict[str, Any]  # by name of tensor
     digest: str
+    tensors: dict[str, Any]  # entries of the header: dtype, shape and offsets by name
+    start: int  # of the tensors, in bytes
 
 
 def read_metadata(file: IO[bytes], size: int, where: str) -> Metadata:
     """Return what the header says; a file that is cut short, foreign or damaged is an error."""
-    metadata = _header_entries(file, size, where)
+    metadata, tensors, start = _header_entries(file, size, where)
     stated = _parsed(metadata["dkvb"])
     version = stated.get("version") if isinstance(stated, dict) else None
     if isinstance(version, int) and version > VERSION:
@@ -48,11 +51,42 @@ def read_metadata(file: IO[bytes], size: int, where: str) -> Metadata:
     )
     if not valid:
         raise damaged(where, "its header was changed")
-    return Metadata(stated["kind"], stated["version"], stated["facts"], stated["checksums"], digest)
+    return Metadata(
+        stated["kind"],
+        stated["version"],
+        stated["facts"],
+        stated["checksums"],
+        digest,
+        tensors,
+        start,
+    )
 
 
-def _header_entries(file: IO[bytes], size: int, where: str) -> Mapping[str, Any]:
-    """The entries of metadata in the header."""
+def checksum(name: str, dtype: str, shape: list[int], content: Any) -> int:
+    """Return the checksum of a tensor, by its name, its dtype in the header, and its bytes."""
+    return zlib.crc32(content, zlib.crc32(f"{name} {dtype} {shape}".encode(errors="surrogatepass")))
+
+
+def check_tensors(file: IO[bytes], metadata: Metadata, where: str) -> None:
+    """Raise where a tensor is not what its checksum says; one is in memory at a time."""
+    if metadata.checksums.keys() != metadata.tensors.keys():
+        raise damaged(where, "its list of tensors was changed")
+    for name, entry in metadata.tensors.items():
+        try:
+            first, last = entry["data_offsets"]
+            file.seek(metadata.start + first)
+            content = file.read(max(0, last - first))
+            found = checksum(name, entry["dtype"], entry["shape"], content)
+        except (TypeError, KeyError, ValueError, OverflowError, OSError) as error:
+            raise damaged(where, f"its list of tensors cannot be read ({error}),") from error
+        if found != metadata.checksums[name]:
+            raise damaged(where, f"tensor {name!r:.40} was changed")
+
+
+def _header_entries(
+    file: IO[bytes], size: int, where: str
+) -> tuple[Mapping[str, Any], dict[str, Any], int]:
+    """The entries of metadata in the header, those of tensors, and where tensors begin."""
     opening = file.read(9)
     if len(opening) < 9:
         raise FileError("truncated", f"{where}: the file is cut short: it has {size} bytes")
@@ -74,7 +108,7 @@ def _header_entries(file: IO[bytes], size: int, where: str) -> Mapping[str, Any]
         raise FileError(
             "foreign", f"{where}: expected a file written by dkvb; got another safetensors file"
         )
-    return metadata
+    return metadata, header, 8 + length
 
 
 def _end(entries: Mapping[str, Any]) -> int:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from dkvb.deploy.store.layout import check_target
     from dkvb.deploy.store.opening import load, load_keys, read_model
     from dkvb.deploy.store.reading import Following, Model, read_folder
+    from dkvb.deploy.store.summary import read_summary, summarise
 
 __all__ = [
     "AppliedError",
@@ -52,9 +53,11 @@ __all__ = [
     "read_folder",
     "read_history",
     "read_model",
+    "read_summary",
+    "summarise",
 ]
 
-# A history is read without torch: the rest is imported on first use.
+# A history and a summary are read without torch: the rest is imported on first use.
 _HOMES = {
     **dict.fromkeys(
         ("AppliedError", "ModelFolder", "RepeatedIdError", "create", "open_folder"), "folder"
@@ -62,6 +65,7 @@ _HOMES = {
     **dict.fromkeys(("Entry", "read_history"), "history"),
     **dict.fromkeys(("load", "load_keys", "read_model"), "opening"),
     **dict.fromkeys(("Following", "Model", "read_folder"), "reading"),
+    **dict.fromkeys(("read_summary", "summarise"), "summary"),
     "check_target": "layout",
 }
 

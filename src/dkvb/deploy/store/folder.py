@@ -45,9 +45,11 @@ from dkvb.deploy.store.journal import (
 from dkvb.deploy.store.layout import JOURNAL, LOCK, SNAPSHOT
 from dkvb.deploy.store.lock import FolderLock
 from dkvb.deploy.store.reading import Model, named_files, read_folder
+from dkvb.deploy.store.summary import MOST_CLASSES, summarise
 
 MOST_BYTES = 1 << 24  # of a journal, unless the snapshot is larger
 MOST_SECONDS = 2.0  # that replaying a journal may take
+QUICK_ROWS = 2000  # of a classifier that is solved for after unlearning only to tell its accuracy
 
 
 class AppliedError(OSError):
@@ -67,6 +69,7 @@ def create(
     rows: int | None = None,
     overwrite: bool = False,
     wait: float = 0.0,
+    with_summary: bool = False,
 ) -> ModelFolder:
     """Create a folder for a fitted classifier and return it open for changes.
 
@@ -84,6 +87,9 @@ def create(
         Replace the model in the folder. Other files in the folder are left alone.
     wait : float
         Seconds to wait for another process that changes the model.
+    with_summary : bool
+        Keep what `dkvb inspect` shows, accuracy per class among it, beside each change, so that it
+        is read at once.
     """
     path = Path(path)
     if not hasattr(classifier, "classes_"):
@@ -101,7 +107,7 @@ def create(
             encoder_fingerprint=encoder_fingerprint,
             obsolete=_replaced_files(path),
         )
-        folder = ModelFolder(path, lock, model)
+        folder = ModelFolder(path, lock, model, with_summary=with_summary)
         with folder._following_disk(
             one := entry("fit", classifiers.total_count(classifier) if rows is None else rows)
         ):
@@ -113,11 +119,13 @@ def create(
         raise
 
 
-def open_folder(path: str | Path, device: str = "cpu", wait: float = 0.0) -> ModelFolder:
+def open_folder(
+    path: str | Path, device: str = "cpu", wait: float = 0.0, *, with_summary: bool = False
+) -> ModelFolder:
     """Open the model in a folder for changes by this process and no other.
 
-    `wait` is how many seconds to wait for another process that changes it. What killed processes
-    left behind is removed.
+    `wait` is how many seconds to wait for another process that changes it; `with_summary` is as in
+    `create`. What killed processes left behind is removed.
     """
     path = Path(path)
     if not layout.holds_model(path):
@@ -127,7 +135,8 @@ def open_folder(path: str | Path, device: str = "cpu", wait: float = 0.0) -> Mod
     lock = FolderLock(path / LOCK)
     lock.acquire(wait)
     try:
-        folder = ModelFolder(path, lock, read_folder(path, device), device)
+        model = read_folder(path, device)
+        folder = ModelFolder(path, lock, model, device, with_summary=with_summary)
         folder._clean()
         return folder
     except BaseException:
@@ -142,8 +151,16 @@ class ModelFolder:
     `operation_id`: one that is repeated with the same id counts once.
     """
 
-    def __init__(self, path: Path, lock: FolderLock, model: Model, device: str = "cpu") -> None:
-        self.path = path
+    def __init__(
+        self,
+        path: Path,
+        lock: FolderLock,
+        model: Model,
+        device: str = "cpu",
+        *,
+        with_summary: bool = False,
+    ) -> None:
+        self.path, self._with_summary = path, with_summary
         self._lock, self._device = lock, device
         self._model: Model | None = model  # None: to be read from disk
         self._mutex, self._process, self._open = threading.RLock(), os.getpid(), True
@@ -403,6 +420,8 @@ class ModelFolder:
         count = classifiers.replay(classifier, operation, record)
         one = self._entry(operation, count, operation_id, digest)
         record.facts["entry"] = entry_facts(one)
+        if (summary := self._summary(classifier, operation)) is not None:
+            record.facts["summary"] = summary
         with self._following_disk(one):
             self._append(classifier, operation, record, one, start)
         return count
@@ -498,6 +517,7 @@ class ModelFolder:
             "encoder": model.encoder,
             "encoder_fingerprint": model.encoder_fingerprint,
             "obsolete": list(obsolete),
+            "summary": self._summary(classifier, history[-1].operation),
         }
         whole = state.with_part("folder", State(facts=facts))
         digest = files.write(self.path / SNAPSHOT, "estimator", whole)
@@ -521,6 +541,13 @@ class ModelFolder:
             drop_cut(self.path / JOURNAL, journal, layout.mode_of(self.path))
         layout.remove_leftovers(self.path, model.keys_file, model.obsolete)
         atomic.sync_folder(self.path)
+
+    def _summary(self, classifier: Any, operation: str) -> dict[str, Any] | None:
+        """What is shown of the model; None where that is not wanted, or would take long."""
+        # What was fitted is solved, and so is what was learned once its accuracy is told.
+        quick = operation in ("fit", "learn") or classifiers.total_count(classifier) <= QUICK_ROWS
+        few = len(classifier.classes_) <= MOST_CLASSES
+        return summarise(classifier) if self._with_summary and quick and few else None
 
     def _size(self) -> int:
         return (self.path / SNAPSHOT).stat().st_size
