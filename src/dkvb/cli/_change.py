@@ -72,10 +72,14 @@ def change_of(before: Any, after: Any, held_out: tuple[Any, Any] | None = None) 
 
 def _class_accuracy(classifier: Any) -> dict[Any, float]:
     measure = getattr(classifier, "class_accuracy", None)
-    return {} if measure is None else measure() or {}
+    if measure is None or not len(classifier.classes_):  # all of which may have been forgotten
+        return {}
+    return measure() or {}
 
 
 def _held_out_accuracy(classifier: Any, X: Any, y: Any) -> dict[Any, float]:
+    if not len(classifier.classes_):
+        return {}
     right = classifier.predict(X) == y  # (n,)
     known = set(classifier.classes_.tolist())
     labels = [label for label in dict.fromkeys(y.tolist()) if label in known]

@@ -121,7 +121,7 @@ class Measured:
     """In the place of a classifier that measures itself."""
 
     def __init__(self, **accuracy):
-        self.accuracy = accuracy
+        self.accuracy, self.classes_ = accuracy, list(accuracy)
 
     def class_accuracy(self):
         return self.accuracy

@@ -127,3 +127,17 @@ def test_a_summary_that_was_changed_is_damage(path, odd):
     files.write(snapshot, contents.kind, contents.state)
     with pytest.raises(FileError, match="summary: expected as written"):
         read_summary(path)
+
+
+@pytest.mark.parametrize("classifier", ["kernel", "bottleneck:rule=counts"])
+def test_a_model_that_has_forgotten_everything_can_be_inspected_and_learns_again(
+    tmp_path, monkeypatch, classifier
+):
+    monkeypatch.chdir(tmp_path)
+    X, y = rows()
+    good("fit", "model", "--data", save("rows.npz", X, y), "--classifier", classifier)
+    labels = [part for label in sorted(set(y)) for part in ("--label", label)]
+    assert "knows 0 classes" in good("forget", "model", *labels)
+    good("inspect", "model")
+    good("learn", "model", "--data", "rows.npz", "--test", "rows.npz")
+    assert "yak" in good("inspect", "model")

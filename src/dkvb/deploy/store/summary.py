@@ -64,18 +64,25 @@ def summarise(classifier: Any) -> dict[str, Any]:
 
 
 def _accuracy(classifier: Any) -> dict[str, Any]:
-    per_class = {str(k): v for k, v in classifier.class_accuracy().items() if math.isfinite(v)}
-    if not per_class or not math.isfinite(classifier.loo_score_):
+    """What a classifier measures of itself; nothing where no row is left."""
+    if not any(getattr(classifier, "class_count_", {}).values()):
         return {}
+    found = classifier.class_accuracy() or {}
+    per_class = {str(k): float(v) for k, v in found.items() if math.isfinite(v)}
+    if not per_class:
+        return {}
+    n = classifier.class_count_
+    total = sum(n[label] for label in found)
+    suspects = classifier.suspects(MOST_SUSPECTS) if hasattr(classifier, "suspects") else []
     return {
         "accuracy": {
-            "kind": classifier.loo_kind_,
-            "mean": float(classifier.loo_score_),
+            "kind": getattr(classifier, "loo_kind_", "leave-one-out"),
+            "mean": float(sum(n[label] * value for label, value in found.items()) / total),
             "per_class": per_class,
         },
         "suspects": [
             {"id": one.id, "label": str(one.label), "predicted": str(one.predicted)}
-            for one in classifier.suspects(MOST_SUSPECTS)
+            for one in suspects
         ],
     }
 
