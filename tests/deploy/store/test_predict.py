@@ -1,14 +1,15 @@
 """`dkvb predict`: which item got which label, in every format, searched once."""
 
 import csv
-import importlib.util
 import io
 import json
 import os
+import sys
 from collections import Counter
 from dataclasses import replace
 
 import numpy as np
+import pyarrow.parquet
 import pytest
 import torch
 from PIL import Image
@@ -87,8 +88,9 @@ def test_load_takes_folders_and_files(place):
 def test_every_format_says_the_same(place):
     answers = json.loads(good("predict", "model", "--data", "rows.npz", "--json"))
     told = list(csv.DictReader(io.StringIO(good("predict", "model", "--data", "rows.npz"))))
-    for suffix in ("csv", "jsonl", "npz"):
+    for suffix in ("csv", "jsonl", "npz", "parquet"):
         assert good("predict", "model", "--data", "rows.npz", "--out", f"a.{suffix}") == ""
+    assert pyarrow.parquet.read_table("a.parquet").to_pylist() == answers
     with open("a.csv") as file:  # noqa: PTH123
         assert list(csv.DictReader(file)) == told
     lines = (place / "a.jsonl").read_text().splitlines()
@@ -104,8 +106,8 @@ def test_every_format_says_the_same(place):
         assert answer["runner_up_probability"] <= answer["probability"]
 
 
-@pytest.mark.skipif(importlib.util.find_spec("pyarrow") is not None, reason="pyarrow is there")
-def test_parquet_names_its_extra_before_any_work(place):
+def test_parquet_names_its_extra_before_any_work(place, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     done = dkvb("predict", "nothing", "--data", "no.npz", "--out", "a.parquet")
     assert done.exit_code == 2
     assert 'pip install "dkvb[arrow]"' in done.stderr
