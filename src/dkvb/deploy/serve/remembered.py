@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict, deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from secrets import token_urlsafe
 from threading import Lock
 from typing import Any
@@ -71,6 +71,13 @@ class Remembered:
                 f"{missing[0][:60]!r} is not remembered; send the rows themselves",
             )
         return [one for one in found if one is not None]
+
+    def update(self, names: list[str], labels: list[Any]) -> None:
+        """Remember other labels for predictions that are still there."""
+        with self._lock:
+            for name, label in zip(names, labels, strict=True):
+                if name in self._kept:
+                    self._kept[name] = replace(self._kept[name], label=label)
 
     def drop(self, names: list[str]) -> None:
         """Forget predictions that were learned."""

@@ -44,7 +44,12 @@ async def predict(
                            "for fewer, or without explain")  # fmt: skip
     answers = await service.predict(X)
     records = answers.records(top)
-    if remember:
+    if remember and inputs.prediction_ids is not None:
+        # The same rows, asked again: what is scored when they are learned is the later answer.
+        service.remembered.update(inputs.prediction_ids, answers.labels.tolist())
+        for name, record in zip(inputs.prediction_ids, records, strict=True):
+            record["prediction_id"] = name
+    elif remember:
         for row, record, picture in zip(X, records, pictures, strict=True):
             record["prediction_id"] = service.remembered.add(row, record["label"], picture)
     if explain:
