@@ -65,7 +65,7 @@ function text(item) {
   if (item.state === "waiting") return ["predicting …", ""];
   if (item.state === "learning") return ["learning …", ""];
   if (item.state === "failed") return ["not taken", item.problem];
-  if (item.learned) return [String(item.learned.label), "learned"];
+  if (item.learned) return [String(item.learned.label), ""];
   if (!item.prediction) return ["no label yet", ""];
   const { label, probability, novelty } = item.prediction;
   const marks = [novelty >= NEW && "new", probability < UNSURE && "unsure"].filter(Boolean);
@@ -78,25 +78,25 @@ function render(item) {
   const { learned, prediction } = item;
   const kind = item.state || (learned ? "learned" : prediction ? "predicted" : "unlabelled");
   element.className = `item ${item.kind} ${kind}`;
-  const said = learned ? "learned as" : prediction && !item.state ? "predicted" : "";
-  element.setAttribute("aria-label", `${item.name}: ${said} ${label} ${learned ? "" : more}`);
-  const foot = element.lastChild;
-  foot.replaceChildren(
-    h("span", { class: "item-label" }, learned ? icon("check") : null, label),
-    kind === "predicted" && bar(prediction.probability, prediction.probability < UNSURE ? "unsure" : ""),
-    h("span", { class: "item-more" }, more),
+  const said = { learned: " learned as ", predicted: " predicted " }[kind] ?? " ";
+  const isUnsure = prediction?.probability < UNSURE;
+  element.lastChild.replaceChildren(
+    h("span", { class: "hidden-label" }, said),
+    h("span", { class: "item-label" }, kind === "learned" && icon("check"), label),
+    ...(kind === "predicted" ? [bar(prediction.probability, isUnsure ? "unsure" : "")] : []),
+    h("span", { class: "item-more" }, ` ${more}`),
   );
   return element;
 }
 
 function create(item) {
   const picture = item.kind === "image"
-    ? h("img", { src: item.url, alt: "", draggable: "false", loading: "lazy", onerror: (event) => {
+    ? h("img", { src: item.url, alt: item.name, draggable: "false", loading: "lazy", onerror: (event) => {
       event.target.replaceWith(h("p", { class: "item-text" }, item.name)); // such as HEIC
     } })
     : h("p", { class: "item-text" }, item.kind === "text" ? item.text : item.name);
   const element = h(
-    "li", { role: "option", tabindex: "-1", "aria-selected": "false", title: item.name },
+    "li", { role: "option", tabindex: "-1", "aria-selected": "false", title: item.kind === "image" ? item.name : null },
     h("span", { class: "item-mark", "aria-hidden": "true" }, icon("check")),
     picture,
     h("div", { class: "item-foot" }),
