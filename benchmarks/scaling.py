@@ -38,6 +38,7 @@ from dkvb._support import process_group
 from dkvb._support.process_group import volume
 from dkvb.bottleneck.fit_keys import fit_keys
 from dkvb.rules.counts import state as counts
+from dkvb.rules.counts.processes import sends_table, update_together
 from dkvb.rules.least_squares import ridge as least_squares
 from dkvb.rules.sgd import descent as sgd
 
@@ -224,15 +225,13 @@ def _counts(shape: Shape, n: int) -> Prepared:
         local = counts.update(empty, codes, y)
         longest = max(process_group.all_gather_objects(len(local.whole)))
         kept = max(process_group.all_gather_objects(len(local.kept_codes)))
-        from dkvb.rules.counts.sparse import sends_table
-
         per_class = 8 * Y
         if sends_table(longest, s.n_codebooks * s.n_pairs * Y):
             table = volume.counts_table(s.n_codebooks, s.n_pairs, Y)
             return table + volume.kept_rows(kept, s.n_codebooks) + per_class
         return volume.counts_lists(longest, kept, s.n_codebooks) + per_class
 
-    return lambda: counts.update_together(empty, codes, y), promised
+    return lambda: update_together(empty, codes, y), promised
 
 
 def _keys(method: str) -> Callable[[Shape, int], Prepared]:

@@ -128,13 +128,20 @@ def test_temperature_follows_what_was_learned_and_the_settings():
 @pytest.mark.parametrize("pooling", ["posterior", "votes"])
 @pytest.mark.parametrize("class_weight", ["balanced", None])
 def test_left_out_rows_are_scored_as_if_never_learned(pooling, class_weight):
-    from dkvb.rules.counts import posterior
+    from dkvb.rules.counts import leave_one_out, posterior
 
     X, y = overlapping(300, n_classes=3)
     clf = model(pooling=pooling, class_weight=class_weight).fit(X, y)
     rule = clf.rule_
-    how = {"pseudocount": 0.025, "class_weight": class_weight, "pooling": pooling}
-    scores, columns, *_ = posterior.leave_one_out(rule.state_, most=10, **how)
+    rows = leave_one_out.kept_rows(rule.state_, most=10)
+    columns = rows.class_index
+    if pooling == "votes":
+        scores = posterior.votes(rule.state_, rows.codes)
+        scores[torch.arange(len(columns)), columns] -= 1
+    else:
+        solution = rule.solution()
+        logs = leave_one_out.left_out_logs(rule.state_, rows, solution, 0.025, class_weight)
+        scores = solution.scores(logs, None)
     codes = clf.batch(X).codes.int()
     kept = [i for i in range(300) if any((codes[i] == row).all() for row in rule.state_.kept_codes)]
     assert 3 < len(kept) < 60

@@ -9,7 +9,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from dkvb import BottleneckClassifier, fit_keys
-from dkvb.estimators import learned_state, parameters
+from dkvb.estimators import parameters
 from dkvb.rules import base
 
 from .settings import blobs
@@ -107,7 +107,7 @@ def test_tensors_on_cuda_are_taken():
 
 @pytest.mark.parametrize("rule", RULES)
 def test_more_classes_than_can_be_counted(rule, monkeypatch):
-    monkeypatch.setattr(learned_state, "MOST_CLASSES", 2)
+    monkeypatch.setattr(base, "MOST_CLASSES", 2)
     classifier = BottleneckClassifier(KEYS, rule=rule)
     with pytest.raises(ValueError, match="y: expected at most 2 classes in a model; got 3"):
         classifier.partial_fit(X, Y)
@@ -116,7 +116,7 @@ def test_more_classes_than_can_be_counted(rule, monkeypatch):
 
 @pytest.mark.parametrize("rule", ["counts", "least_squares"])
 def test_more_rows_than_can_be_counted(rule, monkeypatch):
-    monkeypatch.setattr(learned_state, "MOST_OF_A_CLASS", 25)
+    monkeypatch.setattr(base, "MOST_OF_A_CLASS", 25)
     first = BottleneckClassifier(KEYS, rule=rule).fit(X, Y)
     second = BottleneckClassifier(KEYS, rule=rule).fit(X, Y)
     before = first.state_tensors()

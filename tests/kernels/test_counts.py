@@ -92,32 +92,33 @@ def test_hashes_of_codes_wrap_and_mix(backend, kind, n, C, rng):
     assert torch.equal(found, bits(3, wrapped, 0, 0))
 
 
-@pytest.mark.parametrize("backend", ["cpu", "oracle"])
-@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("cells", [0, 1000])  # sorted, or in a table
+@pytest.mark.parametrize("chunk", [40, 1 << 20])  # a codebook or some rows at a time
 @pytest.mark.parametrize("code_type", [torch.int32, torch.uint16])
-def test_counts(backend, dtype, code_type):
+def test_counts(backend, cells, chunk, code_type, monkeypatch):
+    monkeypatch.setattr("dkvb.kernels.counts.cpu.CELLS_PER_ROW", cells)
+    monkeypatch.setattr("dkvb.kernels.counts.cpu.CELLS", chunk)
+    monkeypatch.setattr("dkvb.kernels.counts.oracle.CHUNK_ELEMENTS", chunk)
     torch.manual_seed(0)
-    n, C, K, Y = 601, 37, 11, 3
-    codes, columns = torch.randint(K, (n, C)), torch.randint(Y, (n,))
-    expected = torch.zeros(C, K, Y, dtype=dtype)
+    n, C, K, Y = 601, 37, 11, 5
+    codes, class_index = torch.randint(K, (n, C)), torch.randint(3, (n,)) * 2
+    table = torch.zeros(C, K, Y, dtype=torch.int64)
     for c in range(C):
-        for i in range(n):
-            expected[c, codes[i, c], columns[i]] += 1
-    counts = torch.zeros(C, K, Y, dtype=dtype)
-    tally.backend("cpu", backend).count(codes.to(code_type), columns, counts)
-    assert torch.equal(counts, expected)
-    tally.backend("cpu", backend).count(codes.to(code_type), columns, counts, sign=-1)
-    assert not counts.any()
+        table[c].view(-1).index_add_(0, codes[:, c] * Y + class_index, torch.ones(n).long())
+    count = tally.backend("cpu", backend).count
+    places, counts = count(codes.to(code_type), class_index, K)
+    assert counts.dtype == torch.int32
+    assert bool((places[1:] > places[:-1]).all())
+    found = table.view(C * K, Y)[places // CLASS_STRIDE, places % CLASS_STRIDE]
+    assert torch.equal(found, counts.long())
+    assert int(counts.sum()) == n * C
+    assert all(len(part) == 0 for part in count(codes[:0].to(code_type), class_index[:0], K))
 
 
-@pytest.mark.parametrize(
-    ("code", "column", "message"),
-    [(11, 0, "codes: expected 0 to 10"), (-1, 0, "codes"), (0, 3, "columns: expected 0 to 2")],
-)
-def test_counts_outside_the_table_are_refused(code, column, message):
-    codes, columns = torch.zeros(4, 2, dtype=torch.int32), torch.zeros(4, dtype=torch.int64)
-    codes[2, 1], columns[3] = code, column
-    counts = torch.zeros(2, 11, 3, dtype=torch.int64)
-    with pytest.raises(ValueError, match=message):
-        tally.backend("cpu", "cpu").count(codes, columns, counts)
-    assert not counts.any()
+@pytest.mark.parametrize("code", [11, -1])
+def test_codes_outside_the_table_are_refused(code):
+    codes, class_index = torch.zeros(40, 2, dtype=torch.int32), torch.zeros(40, dtype=torch.int64)
+    codes[2, 1] = code
+    with pytest.raises(ValueError, match="codes: expected 0 to 10"):
+        tally.backend("cpu", "cpu").count(codes, class_index, 11)

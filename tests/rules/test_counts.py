@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from dkvb.rules.counts import posterior
 from dkvb.rules.counts import state as counts
 
 C, K, Y = 5, 7, 4
@@ -153,8 +154,8 @@ def test_growing_changes_nothing_counted():
 
 @pytest.mark.parametrize("few_rows", [0, 64])  # read from one list, or from several
 def test_votes_by_hand(few_rows, monkeypatch):
-    monkeypatch.setattr(counts, "FEW_ROWS", few_rows)
-    monkeypatch.setattr("dkvb.rules.counts.sparse.GROWTH", 1)  # keeps lists apart
+    monkeypatch.setattr(posterior, "FEW_ROWS", few_rows)
+    monkeypatch.setattr(counts, "GROWTH", 1)  # keeps lists apart
     codes, y = problem()
     state = empty()
     for rows in torch.arange(60).split(25):
@@ -162,10 +163,10 @@ def test_votes_by_hand(few_rows, monkeypatch):
     assert len(state.tallies) > 1
     new, _ = problem(11, seed=1)
     table = dense(codes, y)
-    votes = counts.votes(state, new.to(torch.uint16)).numpy()
+    votes = posterior.votes(state, new.to(torch.uint16)).numpy()
     np.testing.assert_allclose(votes, np.mean([table[c, new[:, c]] for c in range(C)], axis=0))
 
 
 def test_reading_from_nothing():
     codes, _ = problem(3)
-    assert not counts.votes(empty(), codes).any()
+    assert not posterior.votes(empty(), codes).any()

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dkvb.bottleneck.key_clusters import find_key_clusters
-from dkvb.rules.counts import posterior
+from dkvb.rules.counts import leave_one_out, posterior, sparse
 from dkvb.rules.counts import state as counts
 
 C, K, Y = 3, 20, 4
@@ -34,6 +34,13 @@ def learned(codes, y, clusters, parts=1):
     for rows in torch.arange(len(y)).chunk(parts):
         state = counts.update(state, codes[rows], y[rows])
     return state
+
+
+def scores_of(state, codes, pseudocount, class_weight):
+    """Scores of counts alone (n, Y), and how counts become scores."""
+    solution = posterior.solve(state, None, pseudocount, class_weight)
+    logs = posterior.log_likelihoods(state, codes, solution.weights, solution.constant)
+    return solution.scores(logs, None), solution
 
 
 def by_hand(codes, y, clusters, pseudocount):
@@ -67,8 +74,8 @@ def clusters(request):
 @pytest.mark.parametrize("class_weight", CLASS_WEIGHTS)
 @pytest.mark.parametrize("pseudocount", [0.05, 1.0])
 def test_scores_by_hand(class_weight, pseudocount, few_rows, clusters, monkeypatch):
-    monkeypatch.setattr(counts, "FEW_ROWS", few_rows)
-    monkeypatch.setattr("dkvb.rules.counts.sparse.GROWTH", 1)  # keeps lists apart
+    monkeypatch.setattr(posterior, "FEW_ROWS", few_rows)
+    monkeypatch.setattr(counts, "GROWTH", 1)  # keeps lists apart
     codes, y = problem()
     state = learned(codes, y, clusters, parts=3)
     assert len(state.tallies) > 1
@@ -89,41 +96,40 @@ def test_scores_by_hand(class_weight, pseudocount, few_rows, clusters, monkeypat
         shift = mean.mean() + strength * (mean - mean.mean())
         scale = np.exp(1.2 * strength * (width - width.mean()))
         expected = (expected - C * shift) / scale
-    found = posterior.log_posterior(state, new, pseudocount=pseudocount, class_weight=class_weight)
+    found, solution = scores_of(state, new, pseudocount, class_weight)
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
-    parts = posterior.contributions(state, new, pseudocount=pseudocount, class_weight=class_weight)
+    parts = posterior.contributions(state, new, solution)
     np.testing.assert_allclose(parts.sum(dim=1), expected, rtol=1e-9, atol=1e-9)
 
 
 def test_even_classes_need_no_balancing(clusters):
     codes, y = problem(uneven=False)
     state = learned(codes, y, clusters)
-    shift, scale = posterior.class_balance(state, 0.1, "balanced")
-    assert not shift.any()
-    assert bool((scale == 1).all())
+    solution = posterior.solve(state, None, 0.1, "balanced")
+    assert not solution.shift.any()
+    assert bool((solution.scale == 1).all())
 
 
 @pytest.mark.parametrize("class_weight", CLASS_WEIGHTS)
 def test_a_left_out_row_was_never_seen(class_weight, clusters):
     codes, y = problem(400)
     state = learned(codes, y, clusters)
-    how = {"pseudocount": 0.1, "class_weight": class_weight}
-    scores, columns, *_ = posterior.leave_one_out(state, most=100, **how)
-    kept, same, _ = posterior._kept_rows(state, 100)
-    assert len(kept) > 3
-    assert torch.equal(columns, same)
-    for row, code, column in zip(scores, kept, columns, strict=True):
+    kept = leave_one_out.kept_rows(state, 100)
+    assert len(kept.codes) > 3
+    _, solution = scores_of(state, kept.codes, 0.1, class_weight)
+    logs = leave_one_out.left_out_logs(state, kept, solution, 0.1, class_weight)
+    scores = solution.scores(logs, None)
+    for row, code, column in zip(scores, kept.codes, kept.class_index, strict=True):
         without = counts.update(state, code[None], column[None], sign=-1)
-        own = posterior._summed_logs(without, code[None], 0.1)[0, column]
-        balance = posterior.class_balance(state, 0.1, class_weight)
+        fewer = posterior.solve(without, None, 0.1, class_weight)
+        own = posterior.log_likelihoods(without, code[None], fewer.weights, fewer.constant)
         rows = without.per_class[column].double() / len(y)
         prior_term = rows.log() if class_weight is None else 0.0
-        expected = (own - C * balance.shift[column]) / balance.scale[column] + prior_term
+        own = own[0, column] - C * solution.shift[column]
+        expected = own / solution.scale[column] + prior_term
         np.testing.assert_allclose(row[column], expected, rtol=1e-9)
         others = torch.arange(Y) != column
-        plain = posterior.log_posterior(
-            state, code[None], pseudocount=0.1, class_weight=class_weight
-        )[0]
+        plain = scores_of(state, code[None], 0.1, class_weight)[0][0]
         np.testing.assert_allclose(row[others], plain[others], rtol=1e-9)
 
 
@@ -137,9 +143,11 @@ def test_any_order_and_batching_give_the_same_regional_counts(seed, parts, other
     half = counts.merge(learned(codes[:20], y[:20], found), learned(codes[20:], y[20:], found))
     late = counts.with_clusters(learned(codes, y, None), found)
     more = counts.update(counts.update(state, codes[:7], y[:7]), codes[:7], y[:7], sign=-1)
+    expected = sparse.whole(state.by_cluster)
     for one in (again, half, late, more):
-        for name, tensor in counts.canonical(state.by_cluster).items():
-            assert torch.equal(tensor, counts.canonical(one.by_cluster)[name]), name
+        by_cluster = sparse.whole(one.by_cluster)
+        assert torch.equal(by_cluster.places, expected.places)
+        assert torch.equal(by_cluster.counts, expected.counts)
 
 
 def test_pruned_counts_keep_their_regions():
@@ -152,9 +160,9 @@ def test_pruned_counts_keep_their_regions():
     frozen = counts.only_pairs(state, place)
     new = (codes[:9, :, None] == place).int().argmax(dim=2)
     for class_weight in CLASS_WEIGHTS:
-        how = {"pseudocount": 0.1, "class_weight": class_weight}
-        before = posterior.log_posterior(state, codes[:9], **how)
-        np.testing.assert_allclose(posterior.log_posterior(frozen, new, **how), before, rtol=1e-9)
+        before, _ = scores_of(state, codes[:9], 0.1, class_weight)
+        after, _ = scores_of(frozen, new, 0.1, class_weight)
+        np.testing.assert_allclose(after, before, rtol=1e-9)
 
 
 def test_regions_hold_keys_that_lie_together():
@@ -187,8 +195,8 @@ def test_which_rows_calibrate_depends_on_content_alone(drawn, most, random):
         codes = torch.tensor([[code] * C for code, _ in rows], dtype=torch.int32)
         columns = torch.tensor([column_of[label] for _, label in rows])
         state = learned(codes, columns, None)
-        state = replace(state, kept_codes=codes, kept_columns=columns)  # as if all were kept
-        kept, column, weight = posterior._kept_rows(state, most)
+        state = replace(state, kept_codes=codes, kept_class_index=columns)  # as if all were kept
+        kept, column, weight = leave_one_out.kept_rows(state, most)
         assert len(kept) <= most
         label = [list(column_of).index(y) for y in column.tolist()]
         found.append(sorted(zip(kept[:, 0].tolist(), label, weight.tolist(), strict=True)))
@@ -198,8 +206,8 @@ def test_which_rows_calibrate_depends_on_content_alone(drawn, most, random):
 def test_classes_keep_their_proportions_at_the_cut(rng):
     codes = torch.from_numpy(rng.integers(K, size=(4000, C)).astype(np.int32))
     columns = torch.arange(4000) % 10 % Y  # 1200, 1200, 800, 800
-    state = replace(learned(codes, columns, None), kept_codes=codes, kept_columns=columns)
-    _, column, weight = posterior._kept_rows(state, 100)
+    state = replace(learned(codes, columns, None), kept_codes=codes, kept_class_index=columns)
+    _, column, weight = leave_one_out.kept_rows(state, 100)
     assert 96 <= len(column) <= 100
     assert np.bincount(column, minlength=Y) == pytest.approx([30, 30, 20, 20], abs=2)
     stand_for = torch.zeros(Y, dtype=torch.float64).index_add(0, column, weight)

@@ -73,16 +73,12 @@ class Batch:
 
     def chunks(self, size: int) -> Iterator[tuple[slice, Tensor]]:
         """(slice, float32 embeddings on the device of the keys), at most `size` rows at a time."""
-        device, checked = self.keys.keys.device, type(self.X) is np.ndarray
-        for start in range(0, len(self.X), size):
-            part = slice(start, min(start + size, len(self.X)))
-            rows = self.X[part]
-            yield (
-                part,
-                torch.from_numpy(rows).to(device)
-                if checked
-                else validation.as_float32(rows, "X", start).to(device),
-            )
+        device, checked, n = self.keys.keys.device, type(self.X) is np.ndarray, len(self.X)
+        parts = (slice(start, min(start + size, n)) for start in range(0, n, size))
+        if checked:
+            return ((part, torch.from_numpy(self.X[part]).to(device)) for part in parts)
+        read = validation.as_float32
+        return ((part, read(self.X[part], "X", part.start).to(device)) for part in parts)
 
     def _search(self, distances: bool) -> None:
         """Find codes, if they are not known, and the distances to these keys if asked for."""
@@ -92,7 +88,7 @@ class Batch:
         codes = torch.empty((n, C), dtype=dtype, device=device) if known is None else known
         squared = torch.empty((n, C) if distances else 0, dtype=torch.float64, device=device)
         books = torch.arange(C, device=device)
-        for part, x in self.chunks(chunk_rows(keys)) if n else ():
+        for part, x in self.chunks(keys.chunk_rows) if n else ():
             if known is None:
                 found, heads, _ = nearest_keys(keys, x)
                 codes[part] = found[:, :, 0].to(codes.dtype)
@@ -155,13 +151,6 @@ def nearest_keys(
         among = keys.first_of_equals if allowed is None else allowed
         codes[row, book] = keys.exact_codes(x[row], book, among, top)
     return codes, heads, decided_again
-
-
-def chunk_rows(keys: Keys, top: int = 1) -> int:
-    """How many rows to search for at a time, with `top` keys for each."""
-    (C, _, d), device = keys.keys.shape, keys.keys.device.type
-    per_row = C * d * top + len(keys.conditioning.centre) + keys.projection.width
-    return max(1, CHUNK_ELEMENTS.get(device, CHUNK_ELEMENTS["cpu"]) // per_row)
 
 
 def chunk_elements(keys: Keys) -> int:

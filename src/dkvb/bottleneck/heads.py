@@ -1,18 +1,26 @@
 """From embeddings to the heads of C codebooks (section 2, step 1 of the paper).
 
 Conditioning and projection are fitted or drawn once (`conditioning`, `projection`), then frozen;
-here they are applied to rows.
+here they are applied to rows. `FixedPoint` gives rows in whole numbers, whose sums are exact.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from dkvb.kernels.nearest import tree_sum
+
+_UNIT_STEPS = 2.0**24  # fixed point, of rows of unit length
+_STEPS = 2.0**12  # fixed point, of other rows, in quantization errors of the keys
+_LARGEST = 2.0**32
+_AXIS_STEPS = 2.0**27  # fixed point of principal axes
+_UNIT_SQUARES = 2.0**-18  # fixed point of squares, per squared step, of rows of unit length
+_SQUARES = 2.0**-8  # and of others
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,27 +71,23 @@ class Conditioning:
 
     def exact(self, x: Tensor) -> Tensor:
         """The same by sums in a fixed order: equal in any batch and on any device."""
-        z = self._elementwise(x)
+        z = x.double() if self.power == 1.0 else self._elementwise(x)
         if self.normalise:
-            z = z / _nonzero(tree_sum(z * z, dim=1).sqrt()[:, None])
+            norms = tree_sum(z * z, dim=1).sqrt()[:, None]
+            z = z / torch.where(norms > 0, norms, 1.0)
         z = z - self.centre
         if self._components64 is None:
             return z
         return torch.cat([tree_sum(row[:, None] * self._components64, 0)[None] for row in z])
 
     def _elementwise(self, x: Tensor) -> Tensor:
+        """The signed power of each entry."""
         z = x.double()
-        if self.power == 0.5:
-            return z.sign() * z.abs().sqrt()
-        return z if self.power == 1.0 else z.sign() * z.abs() ** self.power
+        return z.sign() * (z.abs().sqrt() if self.power == 0.5 else z.abs() ** self.power)
 
     def to(self, device: torch.device | str) -> Conditioning:
         moved = None if self.components is None else self.components.to(device)
         return Conditioning(self.centre.to(device), moved, self.power, self.normalise)
-
-
-def _nonzero(norms: Tensor) -> Tensor:
-    return torch.where(norms > 0, norms, 1.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,3 +142,43 @@ class Projection:
     def to(self, device: torch.device | str) -> Projection:
         moved = None if self.matrices is None else self.matrices.to(device)
         return Projection(self.kind, self.n_codebooks, self.key_dim, self.width, moved)
+
+
+@dataclass(frozen=True, eq=False)
+class FixedPoint:
+    """Embeddings after signed power, L2 normalisation and centring, in whole numbers.
+
+    Products of rows and other whole numbers are sums of whole numbers below 2⁵³: exact in any
+    order, so that a row has the same products in any batch and on any device.
+    """
+
+    conditioning: Conditioning  # without its linear map
+    steps: float  # per unit, a power of two
+    square_steps: float  # per squared step, a power of two
+    axes: Tensor  # (m, p) float64, principal axes of the linear map, in fixed point of their own
+    variances: Tensor  # (p,) float64, what the linear map divides squares along each axis by
+
+    @classmethod
+    def of(cls, conditioning: Conditioning, quantization_error: Tensor) -> FixedPoint:
+        """The fixed point of keys with quantization errors (C,), which follows from what stays the
+        same when keys grow."""
+        steps, squares = _UNIT_STEPS, _UNIT_SQUARES
+        if not conditioning.normalise:
+            size = float(quantization_error.double().mean().sqrt())
+            size = size or float(conditioning.centre.double().square().mean().sqrt())
+            exponent = math.floor(math.log2(size)) if 0 < size < math.inf else 0
+            steps, squares = _STEPS * 2.0**-exponent, _SQUARES
+        axes = conditioning.centre.double()[:, None][:, :0]  # (m, 0)
+        variances = axes[0]
+        if conditioning.components is not None:
+            components = conditioning.components.double()
+            squared = tree_sum(components.square(), dim=0)
+            variances = 1 / squared.clamp(min=torch.finfo(torch.float64).tiny)
+            axes = (components * variances.sqrt() * _AXIS_STEPS).round() / _AXIS_STEPS
+        before_axes = replace(conditioning, components=None)
+        return cls(before_axes, steps, squares, axes, variances)
+
+    def rows(self, x: Tensor) -> Tensor:
+        """Embeddings (n, m) float32 → rows (n, m) float64 in steps, equal in any batch; rounded,
+        they are the whole numbers."""
+        return (self.conditioning.exact(x) * self.steps).clamp(-_LARGEST, _LARGEST)

@@ -41,6 +41,14 @@ class KeyClusters:
         """What each key has of a row counted in its cluster, by cluster (R·C·G,) float64."""
         return 1 / self.sizes.double().clamp(min=1).flatten()
 
+    @cached_property
+    def cells(self) -> Tensor:
+        """The number of the cluster of each pair (R, C·K) int32, among those of all codebooks and
+        partitions."""
+        R, C, G = self.sizes.shape
+        first = torch.arange(R * C, dtype=torch.int32, device=self.sizes.device) * G
+        return (self.of_key + first.view(R, C, 1)).flatten(1)
+
     def of_pairs(self, place: Tensor) -> KeyClusters:
         """The clusters of some keys, those at place (C, K'); sizes stay those of all."""
         return replace(self, of_key=self.of_key.gather(2, place.expand(self.n_partitions, -1, -1)))

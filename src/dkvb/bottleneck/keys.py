@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from dkvb._support import files, validation
-from dkvb.bottleneck.batch import chunk_elements, chunk_rows, nearest_keys
-from dkvb.bottleneck.heads import Conditioning, Projection
+from dkvb.bottleneck.batch import CHUNK_ELEMENTS, chunk_elements, nearest_keys
+from dkvb.bottleneck.heads import Conditioning, FixedPoint, Projection
 from dkvb.bottleneck.key_clusters import KeyClusters, find_key_clusters
 from dkvb.kernels.nearest import KeyIndex, build_index, decide, squared_distances
 
@@ -97,6 +97,18 @@ class Keys:
         """These keys laid out for the search among all of them."""
         return build_index(self.keys, self.first_of_equals)
 
+    @cached_property
+    def chunk_rows(self) -> int:
+        """How many rows to search for at a time."""
+        (C, _, d), width = self.keys.shape, len(self.conditioning.centre)
+        elements = CHUNK_ELEMENTS.get(self.keys.device.type, CHUNK_ELEMENTS["cpu"])
+        return max(1, elements // (C * d + width + self.projection.width))
+
+    @cached_property
+    def fixed_point(self) -> FixedPoint:
+        """How embeddings become whole numbers."""
+        return FixedPoint.of(self.conditioning, self.quantization_error)
+
     def heads(self, X: Any) -> Tensor:
         """The heads of embeddings (n, m), all at once: (n, C, d) float64."""
         X = validation.as_float32(validation.rows(X, width=self.width)).to(self.device)
@@ -148,7 +160,8 @@ class Keys:
         named = codes if codes.ndim == 3 else codes[:, :, None]  # (n, C, top)
         out = torch.empty(named.shape, dtype=torch.float64, device=self.device)
         books = torch.arange(self.n_codebooks, device=self.device)[:, None]
-        for part, x in validation.chunks(X, chunk_rows(self, named.shape[2]), "X", self.device):
+        size = max(1, self.chunk_rows // named.shape[2])
+        for part, x in validation.chunks(X, size, "X", self.device):
             heads = self.projection(self.conditioning(x))
             keys = self.keys[books, named[part].long()]  # (r, C, top, d)
             flat = squared_distances(heads.flatten(0, 1), keys.flatten(0, 1))
@@ -194,7 +207,7 @@ class Keys:
         self, X: Any, index: KeyIndex, allowed: Tensor, top: int
     ) -> Iterator[tuple[slice, Tensor, int]]:
         """Canonical codes by chunks: (slice, codes (r, C, top), how many were decided again)."""
-        for part, x in validation.chunks(X, chunk_rows(self), "X", self.device):
+        for part, x in validation.chunks(X, self.chunk_rows, "X", self.device):
             codes, _, decided_again = nearest_keys(self, x, index, allowed, top)
             yield part, codes, decided_again
 

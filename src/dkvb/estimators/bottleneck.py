@@ -26,7 +26,7 @@ from dkvb.estimators._saved_keys import SavedWithKeys
 from dkvb.estimators.base import Floats, OpenClassifier, log_softmax, softmax
 from dkvb.estimators.explain import Explanation, explain
 from dkvb.estimators.labels import LabelIndex, check_labels, check_merged
-from dkvb.estimators.learned_state import AuditRecord, LearnedState, check_countable
+from dkvb.estimators.learned_state import AuditRecord, LearnedState
 from dkvb.estimators.novelty import Drift, compare, distance_from_keys, novelty, unknown_label
 from dkvb.estimators.parameters import (
     check_keys,
@@ -38,6 +38,7 @@ from dkvb.estimators.parameters import (
 from dkvb.estimators.rule_params import fitted_rule, params_from_flat, rule_from
 from dkvb.estimators.serialisation import labels_from, labels_state
 from dkvb.rules import Rule, make_rule
+from dkvb.rules.base import check_countable
 
 FEW_CLASSES = 10  # of a first batch, from which keys are fitted without a warning
 CODES_AT_ONCE = 1 << 22  # that are searched for and learned at a time
@@ -197,10 +198,8 @@ class BottleneckClassifier(OpenClassifier, SavedWithKeys):
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """The label of the highest score (n,), or "unknown" (−1) above `novelty_threshold`."""
-        state = self._ready()
-        batch = self._batch(X, state.rule.keys_)
-        best = self._scores(state, batch).argmax(axis=1)  # (n,)
-        labels: NDArray[Any] = state.labels.classes_[best]
+        state, batch, scores = self._scored(X)
+        labels: NDArray[Any] = state.labels.classes_[scores.argmax(axis=1)]  # (n,)
         if self.novelty_threshold is None:
             return labels
         far = novelty(state.keys, distance_from_keys(batch)) > self.novelty_threshold
@@ -212,14 +211,12 @@ class BottleneckClassifier(OpenClassifier, SavedWithKeys):
         `counts` fits the temperature to a twentieth of the rows it learned, each scored as if it
         had not been learned, whatever the order they came in; `sgd` was trained with temperature 1.
         """
-        state = self._ready()
-        scores = self._scores(state, self._batch(X, state.rule.keys_))
+        state, _, scores = self._scored(X)
         return softmax(scores / state.rule.softmax_temperature())
 
     def predict_log_proba(self, X: ArrayLike) -> Floats:
         """Logarithms of `predict_proba` (n, Y), also where a probability is too small to hold."""
-        state = self._ready()
-        scores = self._scores(state, self._batch(X, state.rule.keys_))
+        state, _, scores = self._scored(X)
         return log_softmax(scores / state.rule.softmax_temperature())
 
     @property
@@ -612,13 +609,15 @@ class BottleneckClassifier(OpenClassifier, SavedWithKeys):
             raise NotFittedError("There are no keys yet: pass keys, or learn something first.")
         return make_rule(self.rule).local_keys(self.keys.to(self.device))
 
-    def _scores(self, state: LearnedState, batch: Batch) -> Floats:
+    def _scored(self, X: ArrayLike) -> tuple[LearnedState, Batch, Floats]:
+        """What was learned, X as a batch, and its scores (n, Y) in the order of `classes_`."""
+        state = self._ready()
+        batch = self._batch(X, state.rule.keys_)
         scores: Floats = state.rule.scores(batch).double().cpu().numpy()
-        return scores[:, state.labels.order]  # (n, Y)
+        return state, batch, scores[:, state.labels.order]
 
     def _sorted_scores(self, X: ArrayLike) -> Floats:
-        state = self._ready()
-        return self._scores(state, self._batch(X, state.rule.keys_))
+        return self._scored(X)[2]
 
     def _label_index(self) -> LabelIndex:
         return self._fitted().labels

@@ -18,12 +18,9 @@ from dkvb._support.files import State
 from dkvb.bottleneck import Keys
 from dkvb.estimators.labels import LabelIndex
 from dkvb.estimators.serialisation import labels_from, labels_state
-from dkvb.rules.base import Rule
+from dkvb.rules.base import Rule, check_countable
 
 ClassIndex = NDArray[np.int64]
-
-MOST_CLASSES = 1 << 20  # that places of counts can hold
-MOST_OF_A_CLASS = (1 << 31) - 1  # rows, that counts can hold
 
 
 @dataclass(frozen=True)
@@ -233,18 +230,4 @@ class LearnedState:
             tuple(earlier),
             tuple(AuditRecord(*record) for record in records),
             state.fact(state.first_of("inference_only", "sealed"), bool),
-        )
-
-
-def check_countable(class_counts: ClassIndex) -> None:
-    """Raise for more classes (Y,), or more rows of one, than can be counted."""
-    if len(class_counts) > MOST_CLASSES:
-        raise ValueError(
-            f"y: expected at most {MOST_CLASSES} classes in a model; got {len(class_counts)}; "
-            "nothing was changed; learn the rest in another model"
-        )
-    if class_counts.max(initial=0) > MOST_OF_A_CLASS:
-        raise ValueError(
-            f"y: expected at most {MOST_OF_A_CLASS} rows of one class; got {class_counts.max()}; "
-            "nothing was changed; learn fewer of them"
         )

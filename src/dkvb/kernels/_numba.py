@@ -68,6 +68,9 @@ def run(kernel: Callable[..., None], tasks: int, *arguments: Any) -> None:
     """
     workers = max(1, min(torch.get_num_threads(), tasks))
     state = np.zeros(2 * _LINE, dtype=np.int64)
+    if workers == 1:
+        kernel(state, 0, 1, *arguments)
+        return
     errors: list[BaseException] = []
 
     def work(worker: int) -> None:

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, NoReturn, Self
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from rich.filesize import decimal
 from sklearn.base import BaseEstimator
 from torch import Tensor
@@ -26,6 +27,8 @@ NOT_LEARNED = (
     "often than they were learned; nothing was changed"
 )
 CLASS_WEIGHTS = ("balanced", None)
+MOST_CLASSES = 1 << 20  # that places of counts can hold
+MOST_OF_A_CLASS = (1 << 31) - 1  # rows, that counts can hold
 # A rule is imported when it is first used: none should make the others wait.
 RULES = {"sgd": "SGD", "counts": "Counts", "least_squares": "LeastSquares"}
 
@@ -211,6 +214,20 @@ def describe(rule: Rule) -> dict[str, Any]:
     params = rule.get_params(deep=False).items()
     plain = {name: p.item() if isinstance(p, np.generic) else p for name, p in params}
     return {"name": rule.name, "params": plain}
+
+
+def check_countable(class_counts: NDArray[np.int64]) -> None:
+    """Raise for more classes (Y,), or more rows of one, than can be counted."""
+    if len(class_counts) > MOST_CLASSES:
+        raise ValueError(
+            f"y: expected at most {MOST_CLASSES} classes in a model; got {len(class_counts)}; "
+            "nothing was changed; learn the rest in another model"
+        )
+    if class_counts.max(initial=0) > MOST_OF_A_CLASS:
+        raise ValueError(
+            f"y: expected at most {MOST_OF_A_CLASS} rows of one class; got {class_counts.max()}; "
+            "nothing was changed; learn fewer of them"
+        )
 
 
 def check_one_process(rule: Rule, operation: str) -> None:

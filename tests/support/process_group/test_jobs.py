@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from dkvb._support import process_group
 from dkvb._support.process_group import volume
-from dkvb.rules.counts import sparse
 from dkvb.rules.counts import state as counts
 
 from .jobs import run
@@ -21,7 +20,7 @@ from dkvb import BottleneckClassifier, fit_keys
 from dkvb._support.process_group import all_gather, all_gather_objects, all_to_all
 from dkvb._support.process_group import parts, shard, traffic
 from dkvb.rules import rule_class
-from dkvb.rules.counts import sparse
+from dkvb.rules.counts import processes
 from dkvb.rules.counts import state as counts
 
 C, K, D, M, N = {C}, {K}, {D}, {M}, {N}
@@ -93,10 +92,10 @@ def learn(X, y, key_rows):
     codes = fitted.codes(X[own]) if own.stop > own.start else torch.zeros(0, C)
     columns = torch.from_numpy(np.unique(y, return_inverse=True)[1][own])
     for way in (True, False):
-        sparse.sends_table = lambda entries, cells: way
+        processes.sends_table = lambda entries, cells: way
         before = traffic()
         empty = counts.grow(counts.start(C, K), 7)
-        state = counts.update_together(empty, codes.int(), columns)
+        state = processes.update_together(empty, codes.int(), columns)
         found["table" if way else "lists"] = {{
             "state": counts.canonical(state), "traffic": since(before),
             "entries": len(counts.update(empty, codes.int(), columns).whole),
@@ -256,23 +255,6 @@ def test_any_split_gives_the_same_counts(data):
         merged = counts.merge(merged, part)
     for name, tensor in counts.canonical(merged).items():
         assert torch.equal(tensor, whole[name])
-
-
-@pytest.mark.parametrize("cells", [0, 1000])
-def test_tables_and_sorting_count_alike(cells, monkeypatch):
-    monkeypatch.setattr(sparse, "CELLS_PER_ROW", {"cpu": cells})
-    monkeypatch.setattr(sparse, "CELLS", 40)  # a codebook or two at a time
-    torch.manual_seed(0)
-    codes, y = torch.randint(9, (50, 7)), torch.randint(3, (50,)) * 2
-    counted = sparse.count(codes.to(torch.uint16), y, 9, torch.unique(y))
-    places, found = counted.places, counted.counts
-    table = torch.zeros(7, 9, 5, dtype=torch.int64)
-    for c in range(7):
-        table[c].view(-1).index_add_(0, codes[:, c] * 5 + y, torch.ones(50, dtype=torch.int64))
-    pair, column = places // sparse.CLASS_STRIDE, places % sparse.CLASS_STRIDE
-    assert torch.equal(table.view(63, 5)[pair, column], found.long())
-    assert int(found.sum()) == 50 * 7
-    assert bool((places[1:] > places[:-1]).all())
 
 
 def test_outside_of_a_job_nothing_happens():

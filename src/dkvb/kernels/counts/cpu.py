@@ -11,6 +11,7 @@ from torch import Tensor
 
 from dkvb._support.hashing import scalar_bits
 from dkvb.kernels._numba import check_codes, compiled, run, take
+from dkvb.kernels.counts import oracle
 from dkvb.kernels.counts.places import CLASS_STRIDE
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 ROWS = 8  # that a worker takes at a time
 HASHED = 4096  # rows that a worker takes at a time, to hash them
 BLOCK_BOOKS, BLOCK_ROWS = 16, 512  # codes that are counted together: a block that stays in cache
+CELLS = 1 << 26  # of a table of counts that is filled at a time: 256 MB
+CELLS_PER_ROW = 2  # of a codebook's table: with more, sorting the places is quicker
 FACTORS = 8  # of which the logarithm is taken together
 
 I32 = NDArray[np.int32]
@@ -28,25 +31,31 @@ F64 = NDArray[np.float64]
 _bits = compiled(scalar_bits)
 
 
-def count(codes: Tensor, columns: Tensor, counts: Tensor, sign: int = 1) -> None:
-    """Add `sign` to counts[c, codes[i, c], columns[i]] for every row i and codebook c, in place."""
-    check_codes(codes, columns, counts)
-    if not counts.is_contiguous():
-        raise ValueError("counts: expected a contiguous tensor, which is changed in place")
-    run(
-        _count,
-        -(-counts.shape[0] // BLOCK_BOOKS),
-        codes.contiguous().numpy(),
-        columns.contiguous().numpy(),
-        counts.numpy(),
-        sign,
-    )
+def count(codes: Tensor, class_index: Tensor, n_pairs: int) -> tuple[Tensor, Tensor]:
+    """In a table of pairs × classes, unless it would be mostly empty."""
+    present = torch.nonzero(torch.bincount(class_index))[:, 0]  # (P,)
+    C, P = codes.shape[1], len(present)
+    if not 0 < n_pairs * P <= CELLS_PER_ROW * len(codes):
+        return oracle.count(codes, class_index, n_pairs)
+    rank = torch.zeros(int(present[-1]) + 1, dtype=torch.int64)
+    rank[present] = torch.arange(P)
+    rank, lists = rank[class_index], []
+    size = max(1, CELLS // (n_pairs * P))  # codebooks whose tables are filled together
+    for first in range(0, C, size):
+        some = codes[:, first : first + size].contiguous()
+        table = torch.zeros((some.shape[1], n_pairs, P), dtype=torch.int32)
+        check_codes(some, rank, table)
+        arrays = (some.numpy(), rank.numpy(), table.numpy())
+        run(_count, -(-len(table) // BLOCK_BOOKS), *arrays)
+        cell = torch.nonzero(table.view(-1))[:, 0]
+        pair = torch.div(cell, P, rounding_mode="floor")
+        places = (pair + first * n_pairs) * CLASS_STRIDE + present[cell - pair * P]
+        lists.append((places, table.view(-1)[cell]))
+    return torch.cat([places for places, _ in lists]), torch.cat([counts for _, counts in lists])
 
 
 @compiled
-def _count(
-    state: Any, worker: int, workers: int, codes: Any, columns: I64, counts: Any, sign: int
-) -> None:
+def _count(state: Any, worker: int, workers: int, codes: Any, columns: I64, counts: I32) -> None:
     n, n_codebooks = codes.shape
     local = np.empty((BLOCK_BOOKS, BLOCK_ROWS), np.int32)
     task = take(state)
@@ -60,7 +69,7 @@ def _count(
                     local[c - first, i] = codes[start + i, c]
             for c in range(first, last):
                 for i in range(rows):
-                    counts[c, local[c - first, i], columns[start + i]] += sign
+                    counts[c, local[c - first, i], columns[start + i]] += 1
         task = take(state)
 
 

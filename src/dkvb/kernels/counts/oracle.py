@@ -17,15 +17,22 @@ if TYPE_CHECKING:
 CHUNK_ELEMENTS = 1 << 22  # entries that a chunk of pairs may find
 
 
-def count(codes: Tensor, columns: Tensor, counts: Tensor, sign: int = 1) -> None:
-    """Add `sign` to counts[c, codes[i, c], columns[i]] for every row i and codebook c, in place.
-
-    codes (n, C) int32 or uint16, columns (n,) int64, counts (C, K, Y) of any integer type.
-    """
-    for c in range(counts.shape[0]):
-        cells = codes[:, c].long() * counts.shape[2] + columns  # (n,)
-        counted = torch.bincount(cells, minlength=counts[c].numel())
-        counts[c] += sign * counted.reshape(counts[c].shape).to(counts.dtype)
+def count(codes: Tensor, class_index: Tensor, n_pairs: int) -> tuple[Tensor, Tensor]:
+    """How often codes (n, C) of integers select each pair with each of their classes (n,) int64: a
+    list. Places are sorted some rows at a time, since that takes several times their memory."""
+    first_pairs = torch.arange(codes.shape[1], device=codes.device) * n_pairs
+    lists = [(class_index[:0], class_index[:0].int())]
+    for first, part in _chunks(codes, max(1, codes.shape[1])):
+        rows = slice(first, first + len(part))
+        places = (part.long() + first_pairs) * CLASS_STRIDE + class_index[rows, None]
+        distinct, counts = torch.unique(places, return_counts=True)
+        lists.append((distinct, counts.to(torch.int32)))
+    while len(lists) > 1:  # lists of similar length
+        lists = [
+            join(*lists[i], *lists[i + 1]) if i + 1 < len(lists) else lists[i]
+            for i in range(0, len(lists), 2)
+        ]
+    return lists[0]
 
 
 def join(

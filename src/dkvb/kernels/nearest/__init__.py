@@ -3,6 +3,10 @@
 The search runs in float32 (on the CPU and on CUDA) with scores ½‖k‖² − h·k, which order keys as L2
 distances do, and says for which heads rounding could have changed the answer. Whoever calls decides
 those few again with `decide`, in float64, so that codes are canonical.
+
+`decide` says what the canonical code is: float64, differences before squares, and sums over a fixed
+binary tree of single additions, so that every distance is the same number on any device and in any
+batch. `oracle`, `cpu` and `triton` are three versions of the search.
 """
 
 from __future__ import annotations
@@ -15,9 +19,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from dkvb.kernels import choose
-from dkvb.kernels.nearest.oracle import decide, squared_distances, tree_sum
 
 __all__ = [
     "KeyIndex",
@@ -82,6 +86,38 @@ def search(
     dtype = torch.float64 if index.backend == "oracle" else torch.float32
     codes, unsure = module.search(scaled.to(dtype), index.layout, tolerance.to(dtype), top)
     return codes, unsure | (norm * index.reach > OVERFLOW)
+
+
+def tree_sum(terms: Tensor, dim: int) -> Tensor:
+    """Sum over `dim` by halving: the order of additions depends on the length alone."""
+    terms = terms.movedim(dim, 0)
+    while terms.shape[0] > 1:
+        half = (terms.shape[0] + 1) // 2
+        upper = terms[half:]
+        upper = pad(upper, (0, 0) * (upper.ndim - 1) + (0, half - upper.shape[0]))
+        terms = terms[:half] + upper
+    return terms[0]
+
+
+def squared_distances(heads: Tensor, keys: Tensor) -> Tensor:
+    """‖h − k‖² for heads (r, d) and their keys (r, K, d): (r, K) float64."""
+    difference = heads.double()[:, None, :] - keys.double()
+    return tree_sum(difference * difference, dim=-1)
+
+
+def decide(heads: Tensor, keys: Tensor, allowed: Tensor, top: int) -> tuple[Tensor, Tensor]:
+    """The `top` nearest allowed keys, ties to the lowest index; the squared distance is infinite
+    where fewer than `top` are allowed.
+
+    heads (r, d) float64, keys (r, K, d), allowed (r, K) → codes, squared distances (r, top).
+    """
+    squared = squared_distances(heads, keys).masked_fill(~allowed, torch.inf)
+    if top == 1:  # much faster than sorting
+        lowest = squared.amin(dim=1, keepdim=True)
+        first = (squared == lowest).to(torch.uint8).argmax(dim=1, keepdim=True)
+        return first.to(torch.int32), lowest
+    nearest, order = torch.sort(squared, dim=1, stable=True)
+    return order[:, :top].to(torch.int32), nearest[:, :top]
 
 
 def refine(

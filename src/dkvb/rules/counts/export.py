@@ -10,8 +10,7 @@ from torch.nn.functional import pad
 
 from dkvb.bottleneck import Keys
 from dkvb.kernels.counts import CLASS_STRIDE, Bounded
-from dkvb.rules.counts import posterior
-from dkvb.rules.counts.class_means import ClassMeans
+from dkvb.rules.counts.posterior import Posterior, indexed
 from dkvb.rules.counts.state import CountState
 
 
@@ -24,26 +23,22 @@ class CountsView:
     searched: Keys  # those that predictions search
     number: Tensor  # (C, K') of each searched key among all
     state: CountState
-    pooling: str
-    pseudocount: float
-    class_weight: str | None
-    class_means: ClassMeans | None
+    solution: Posterior | None  # None: votes
 
     def linear(self, order: Tensor) -> tuple[Tensor, Tensor] | None:
         """Matrix (m, Y) and offsets (Y,) of what class means add to scores, classes in the order
         given (Y,); of rows that are conditioned but for the linear map."""
-        if self.class_means is None:
+        if self.solution is None or self.solution.class_means is None:
             return None
-        scale = posterior.scale_of(self.state.n_codebooks)
-        matrix, offset = self.class_means.linear(self.class_weight is not None)
-        return scale * matrix.cpu()[:, order], scale * offset.cpu()[order]
+        matrix, offset = self.solution.class_means.linear()
+        return matrix.cpu()[:, order], offset.cpu()[order]
 
     def read(self, pairs: Tensor, order: Tensor) -> tuple[Counts, Tensor, Tensor]:
         """The counts of some pairs (T,), classes in the order given (Y,), with scale and base."""
-        if self.pooling == "votes":
+        if self.solution is None:
             zero = torch.zeros(len(order), dtype=torch.float64)
             return votes_of(self.state, pairs, order), zero + 1 / self.state.n_codebooks, zero
-        return posterior_of(self.state, pairs, order, self.pseudocount, self.class_weight)
+        return posterior_of(self.state, pairs, order, self.solution)
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,31 +70,28 @@ class Counts:
 
 def votes_of(state: CountState, pairs: Tensor, order: Tensor) -> Counts:
     """The counts of some pairs (T,), classes in the order given (Y,)."""
-    return _entries([(state.bounded, pairs)], order, None)
+    return _entries([(indexed(state)[0], pairs)], order, None)
 
 
 def posterior_of(
-    state: CountState, pairs: Tensor, order: Tensor, pseudocount: float, class_weight: str | None
+    state: CountState, pairs: Tensor, order: Tensor, solution: Posterior
 ) -> tuple[Counts, Tensor, Tensor]:
     """The same with clusters, and the scale and base (Y,) that lead from summed logarithms to
     scores."""
-    weights, constant = posterior._weights(state, pseudocount)
-    C, lists = state.n_codebooks, [(state.bounded, pairs)]
+    own, by_cluster = indexed(state)
+    C, lists = state.n_codebooks, [(own, pairs)]
     clusters = torch.zeros((0, len(pairs)), dtype=torch.int64)
     shares = torch.zeros((0, C, 0), dtype=torch.float64)
-    if state.clusters is not None and state.by_cluster is not None:
-        by_cluster, R = state.by_cluster, state.clusters.n_partitions
-        every = torch.arange(by_cluster.n_codebooks * by_cluster.n_pairs, device=state.device)
-        lists.append((by_cluster.bounded, every))
+    if state.clusters is not None:
+        R, _, G = state.clusters.sizes.shape
+        lists.append((by_cluster, torch.arange(R * C * G, device=state.device)))
         clusters = state.clusters.of_key.reshape(R, -1)[:, pairs].cpu()
-        shares = 1 / state.clusters.sizes.double().clamp(min=1).cpu()
-    likelihood = Likelihood(
-        constant.cpu()[order], weights.cpu()[:, order], narrow(clusters), shares
-    )
-    shift, divisor = posterior.class_balance(state, pseudocount, class_weight)
-    base = posterior._log_prior(state, class_weight) - C * shift / divisor
-    base = base.masked_fill(state.per_class == 0, -torch.inf).cpu()[order]
-    return _entries(lists, order, likelihood), 1 / divisor.cpu()[order], base
+        shares = state.clusters.shares.view(R, C, G).cpu()
+    weights, constant = solution.weights.cpu(), solution.constant.cpu()
+    likelihood = Likelihood(constant[order], weights[:, order], narrow(clusters), shares)
+    base = solution.log_prior - C * solution.shift / solution.scale
+    base = base.masked_fill(solution.empty, -torch.inf).cpu()[order]
+    return _entries(lists, order, likelihood), 1 / solution.scale.cpu()[order], base
 
 
 def _entries(

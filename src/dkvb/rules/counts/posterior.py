@@ -13,24 +13,25 @@ merged.
 
 Scores of classes with many rows and of classes with few do not compare: the former's are lower at
 keys they were never seen at, and higher at others. With `class_weight="balanced"` scores are
-normalised per class, the more so the more the numbers of rows differ: see `class_balance`.
+normalised per class, the more so the more the numbers of rows differ: see `class_balance`. Scores
+of class means (`class_means`) are added.
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import replace
-from typing import NamedTuple
+from dataclasses import dataclass
+from statistics import fmean
+from typing import NamedTuple, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dkvb._support.hashing import bits
+from dkvb.bottleneck.heads import FixedPoint
 from dkvb.kernels.counts import CLASS_STRIDE, Bounded, backend
-from dkvb.rules.counts import state as counts
-from dkvb.rules.counts.sparse import code_hash
+from dkvb.rules.counts.class_means import ClassMeans
+from dkvb.rules.counts.sparse import of_pairs, whole
 from dkvb.rules.counts.state import CountState
 
 BORROWED = 0.5  # examples that a cluster borrows from the next larger one
@@ -38,258 +39,222 @@ SAMPLE = 4  # codebooks that the balance is measured in: they are alike
 UNEVEN = 0.2  # variance of log N at which half of the normalisation is applied
 SPREAD_POWER = 1.2  # wide scores are divided by a little more than their width
 DENSE_ELEMENTS = 1 << 25  # pairs or scores of a chunk of rows
+# Sums over C codebooks can be trusted as sums of so many independent ones, C to this power:
+# codebooks agree with each other more than independent ones would.
+INDEPENDENT = 0.65
+FEW_ROWS = 64  # up to here, a search in several lists is quicker than merging them
 
 
-def scale_of(n_codebooks: int) -> float:
-    """How far sums over codebooks can be trusted: as sums of so many independent ones. Codebooks
-    agree with each other more than independent ones would."""
-    return float(n_codebooks**0.65)
+class Found(NamedTuple):
+    """Lists of counts, the pairs (n, C) and clusters (n, R·C) to read there, and the share that a
+    key has of each cluster: what `pool_logs` takes."""
+
+    own: Bounded
+    by_cluster: Bounded
+    pairs: Tensor
+    clusters: Tensor
+    shares: Tensor
 
 
-class Balance(NamedTuple):
-    """What is taken from log p(code | y) in each codebook, and what divides the rest: (Y,)."""
+@dataclass(frozen=True, eq=False)
+class Posterior:
+    """How log-likelihoods of counts become scores."""
 
-    shift: Tensor
-    scale: Tensor
+    weights: Tensor  # (1 + R, Y) float64, what a row counted at each level adds to K · p(k | y)
+    constant: Tensor  # (Y,) float64, and what is there without any
+    n_codebooks: int
+    shift: Tensor  # (Y,) float64, taken from log p(code | y) in each codebook
+    scale: Tensor  # (Y,) float64, what divides the rest
+    log_prior: Tensor  # (Y,) float64
+    empty: Tensor  # (Y,) bool, classes without rows
+    class_means: ClassMeans | None
+
+    def scores(self, logs: Tensor, mean_scores: Tensor | None) -> Tensor:
+        """Scores (n, Y) from log-likelihoods and the scores of class means, both (n, Y); −∞ for
+        classes without rows."""
+        scores = (logs - self.n_codebooks * self.shift) / self.scale + self.log_prior
+        scores = scores if mean_scores is None else scores + mean_scores
+        return scores.masked_fill(self.empty, -torch.inf)
 
 
-def log_posterior(
-    state: CountState, codes: Tensor, *, pseudocount: float, class_weight: str | None
-) -> Tensor:
-    """Scores (n, Y) of rows with codes (n, C), float64.
+def solve(
+    state: CountState, space: FixedPoint | None, pseudocount: float, class_weight: str | None
+) -> Posterior:
+    """How a state's counts become scores; found once. `space` is that of the sums of embeddings.
 
-    `pseudocount` is how many examples of each class a pair borrows. Without a class weight
-    log N is added once, and scores are not normalised per class.
+    `pseudocount` is how many examples of each class a pair borrows. Without a class weight log N
+    is added once, and scores are not normalised per class.
     """
-    return _balanced(state, _summed_logs(state, codes, pseudocount), pseudocount, class_weight)
+    known: dict[object, Posterior] = vars(state).setdefault("_solutions", {})
+    how, rows, balanced = (pseudocount, class_weight), state.per_class, class_weight is not None
+    if how not in known:
+        weights, constant = likelihood_weights(state, rows.double(), pseudocount)
+        shift, scale = torch.zeros_like(constant), torch.ones_like(constant)
+        log_prior = shift if balanced else torch.log(rows / rows.sum().double())
+        if balanced:
+            shift, scale = class_balance(state, weights, constant)
+        means = None
+        if space is not None and state.class_sums is not None:
+            factor = state.n_codebooks**INDEPENDENT
+            means = ClassMeans.fit(space, state.class_sums, rows, balanced, factor)
+        parts = (state.n_codebooks, shift, scale, log_prior, rows == 0, means)
+        known[how] = Posterior(weights, constant, *parts)
+    return known[how]
 
 
-def contributions(
-    state: CountState, codes: Tensor, *, pseudocount: float, class_weight: str | None
-) -> Tensor:
-    """What each codebook adds to the scores of a few rows: (n, C, Y)."""
-    shift, scale = class_balance(state, pseudocount, class_weight)
-    lists, (pairs, clusters), shares = _excerpt(state, codes)
-    # As if each codebook of each row were a row of its own.
-    clusters = clusters.unflatten(1, (-1, state.n_codebooks)).transpose(1, 2).flatten(0, 1)
-    weights, constant = (found.cpu() for found in _weights(state, pseudocount))
-    logs: Tensor = backend("cpu").pool_logs(
-        *lists, pairs.view(-1, 1), clusters, shares, weights, constant
-    )
-    logs = logs.view(*codes.shape, -1).to(codes.device)
-    return (logs - shift) / scale + _log_prior(state, class_weight) / state.n_codebooks
-
-
-class LeftOut(NamedTuple):
-    """Rows scored by models that never saw them."""
-
-    scores: Tensor  # (s, Y) float64
-    columns: Tensor  # (s,) their labels
-    weights: Tensor  # (s,) float64, how many kept rows each stands for
-    codes: Tensor  # (s, C)
-
-
-def leave_one_out(
-    state: CountState,
-    *,
-    most: int,
-    pseudocount: float,
-    class_weight: str | None,
-    pooling: str = "posterior",
-) -> LeftOut:
-    """At most `most` of the distinct kept rows, each scored by a model that never saw that row (but
-    for the class balancing): exact, since a row's own counts can be taken away.
-
-    Rows whose class has no other row say nothing and are left out. Which rows are taken depends on
-    what was learned alone, not on the order of rows or classes.
-    """
-    codes, columns, times = _kept_rows(state, most)
-    row = torch.arange(len(codes), device=codes.device)
-    if pooling == "votes":
-        scores = counts.votes(state, codes)
-        scores[row, columns] -= 1.0
-        return LeftOut(scores, columns, times, codes)
-    scores = _summed_logs(state, codes, pseudocount)
-    weights, constant = _weights(replace(state, per_class=state.per_class - 1), pseudocount)
-    likelihood = constant[columns, None].repeat(1, state.n_codebooks)  # (s, C) of the own class
-    pairs, clusters = _cells(state, codes)
-    found = counts.at(state, pairs * CLASS_STRIDE + columns[:, None]) - 1
-    likelihood += weights[0, columns, None] * found
-    if state.clusters is not None and state.by_cluster is not None:
-        found = counts.at(state.by_cluster, clusters * CLASS_STRIDE + columns[:, None]) - 1
-        found = (state.clusters.shares[clusters] * found).unflatten(1, (-1, state.n_codebooks))
-        likelihood += (weights[1:, columns].T[:, :, None] * found).sum(dim=1)
-    scores[row, columns] = likelihood.log().sum(dim=1)
-    scores = _balanced(state, scores, pseudocount, class_weight)
-    if class_weight is None:
-        rows = state.per_class.double()[columns]
-        scores[row, columns] += torch.log((rows - 1) / rows)
-    return LeftOut(scores, columns, times, codes)
-
-
-def class_balance(state: CountState, pseudocount: float, class_weight: str | None) -> Balance:
-    """How scores are normalised per class; found once for a state.
-
-    From the mean m and the variance v of log p(k | y) over the keys k that rows select, whatever
-    their class: m and v are near zero for a class of few rows, and neither for one of many.
-    """
-    if class_weight is None:
-        zero = torch.zeros(len(state.per_class), dtype=torch.float64, device=state.device)
-        return Balance(zero, zero + 1)
-    known: dict[float, Balance] = vars(state).setdefault("_balances", {})
-    if pseudocount in known:
-        return known[pseudocount]
-    rows = state.per_class.cpu().numpy()
-    shift, scale = np.zeros(len(rows)), np.ones(len(rows))
-    seen = rows > 0
-    log_rows = np.log(rows[seen])
-    uneven = _mean((log_rows - _mean(log_rows)) ** 2)
-    strength = uneven / (uneven + UNEVEN)
-    if strength > 0.01:  # else all classes stand alike
-        mean, variance = np.zeros(len(rows)), np.zeros(len(rows))
-        books = range(min(SAMPLE, state.n_codebooks))
-        for book in books:
-            one = counts.codebook(state, book)
-            selected = torch.nonzero(one.usage[0])  # (k, 1)
-            share = (one.usage[0, selected].double() / one.usage.sum()).cpu().numpy()  # (k, 1)
-            logs = _summed_logs(one, selected, pseudocount).cpu().numpy()  # (k, Y)
-            own = (share * logs).sum(axis=0)
-            mean += own / len(books)
-            variance += (share * (logs - own) ** 2).sum(axis=0) / len(books)
-        middle = mean[seen]
-        width = np.log(np.maximum(variance[seen], np.finfo(np.float64).tiny)) / 2
-        shift[seen] = _mean(middle) + strength * (middle - _mean(middle))
-        scale[seen] = np.exp(strength * SPREAD_POWER * (width - _mean(width)))
-    return Balance(
-        *(torch.from_numpy(found).to(state.per_class.device) for found in (shift, scale))
-    )
-
-
-def _mean(values: NDArray[np.float64]) -> float:
-    """The mean over classes, the same whatever their order."""
-    return math.fsum(values) / len(values) if len(values) else 0.0
-
-
-def _balanced(
-    state: CountState, logs: Tensor, pseudocount: float, class_weight: str | None
-) -> Tensor:
-    """Sums of logarithms (n, Y), normalised per class, with the prior."""
-    shift, scale = class_balance(state, pseudocount, class_weight)
-    scores = (logs - state.n_codebooks * shift) / scale
-    return scores if class_weight == "balanced" else scores + _log_prior(state, class_weight)
-
-
-def _log_prior(state: CountState, class_weight: str | None) -> Tensor:
-    rows = state.per_class.double()
-    return torch.log(rows / rows.sum()) if class_weight is None else torch.zeros_like(rows)
-
-
-def _summed_logs(state: CountState, codes: Tensor, pseudocount: float) -> Tensor:
-    """Σ_c log p(code_c | y) + log K for codes (n, C): (n, Y) float64."""
-    Y, how = len(state.per_class), _weights(state, pseudocount)
-    if len(state.tallies) > 1 and counts.read_apart(state, codes):
-        lists, cells, shares = _excerpt(state, codes)
-        few: Tensor = backend("cpu").pool_logs(*lists, *cells, shares, *how)
-        return few
-    by_cluster, shares = state, how[0][0, :0]
-    if state.clusters is not None and state.by_cluster is not None:
-        by_cluster, shares = state.by_cluster, state.clusters.shares
-    parts = [torch.zeros((0, Y), dtype=torch.float64, device=codes.device)]
-    for part in codes.split(max(1, DENSE_ELEMENTS // (5 * state.n_codebooks + Y))):
-        pairs, clusters = _cells(state, part)
-        found = state.bounded, by_cluster.bounded, pairs, clusters, shares
-        parts.append(backend(codes.device).pool_logs(*found, *how))
-    return torch.cat(parts)
-
-
-def _cells(state: CountState, codes: Tensor) -> tuple[Tensor, Tensor]:
-    """The pairs (n, C) of codes (n, C), and the clusters (n, R·C) of these, by partition."""
-    book = torch.arange(state.n_codebooks, device=codes.device)
-    pairs = codes.long() + book * state.n_pairs
-    if state.clusters is None or state.by_cluster is None:
-        return pairs, pairs[:, :0]
-    clusters = counts.cluster_codes(state.clusters, codes).long()  # (n, R·C)
-    book = torch.arange(clusters.shape[1], device=codes.device)
-    return pairs, clusters + book * state.by_cluster.n_pairs
-
-
-def _excerpt(
-    state: CountState, codes: Tensor
-) -> tuple[tuple[Bounded, Bounded], tuple[Tensor, Tensor], Tensor]:
-    """For a few rows with codes (n, C), what their pairs and clusters hold, as lists of their own,
-    the pairs (n, C) and clusters (n, R·C) there, and the latter's shares; all on the CPU."""
-    own = counts.read(state, codes)  # (n, C, Y)
-    by_cluster, shares = own[:, :0], np.zeros(0)
-    if state.clusters is not None and state.by_cluster is not None:
-        clusters = counts.cluster_codes(state.clusters, codes)  # (n, R·C)
-        by_cluster = counts.read(state.by_cluster, clusters)
-        first = np.arange(state.by_cluster.n_codebooks) * state.by_cluster.n_pairs
-        shares = state.clusters.shares.cpu().numpy()[clusters.cpu().numpy() + first].ravel()
-    n, C, _ = own.shape
-    pairs = torch.arange(n * C).view(n, C)
-    cells = torch.arange(n * by_cluster.shape[1]).view(n, by_cluster.shape[1])
-    return (_bounded(own), _bounded(by_cluster)), (pairs, cells), torch.from_numpy(shares)
-
-
-def _bounded(table: NDArray[np.int64]) -> Bounded:
-    """A table of counts (n, C, Y) as a list, every pair of every row being a pair."""
-    table = table.reshape(-1, table.shape[2])
-    pair, column = np.nonzero(table)
-    bounds = np.searchsorted(pair, np.arange(len(table) + 1))
-    found = pair * CLASS_STRIDE + column, table[pair, column].astype(np.int32), bounds
-    return Bounded(*map(torch.from_numpy, found))
-
-
-def _weights(state: CountState, pseudocount: float) -> tuple[Tensor, Tensor]:
+def likelihood_weights(
+    state: CountState, rows: Tensor, pseudocount: float
+) -> tuple[Tensor, Tensor]:
     """What each row counted adds to K · p(k | y), by level (1 + R, Y), and what is there without
-    any (Y,): the formulas above, multiplied out."""
-    N, K = state.per_class.double(), state.smoothed_pairs
+    any (Y,), for so many rows per class (Y,) float64: the formulas above, multiplied out."""
+    K = state.smoothed_pairs
     own = pseudocount * K
-    factor = K * own / (N + own)  # (Y,) of p₁
-    weights = [K / (N + own)]
+    factor = K * own / (rows + own)  # (Y,) of p₁
+    weights = [K / (rows + own)]
     if state.clusters is not None:
         partitions = len(state.clusters.of_key) // 2
         for sizes in (state.clusters.sizes[:partitions], state.clusters.sizes[partitions:]):
             borrowed = BORROWED * int((sizes[0, 0] > 0).sum())
-            weights += [factor / (N + borrowed) / partitions] * partitions
-            factor = factor * borrowed / (N + borrowed)
+            weights += [factor / (rows + borrowed) / partitions] * partitions
+            factor = factor * borrowed / (rows + borrowed)
     return torch.stack(weights), factor / K
 
 
-def _kept_rows(state: CountState, most: int) -> tuple[Tensor, Tensor, Tensor]:
-    """At most `most` distinct kept rows whose class has another row: codes (s, C), labels (s,), and
-    how many kept rows each stands for (s,) float64.
+def class_balance(state: CountState, weights: Tensor, constant: Tensor) -> tuple[Tensor, Tensor]:
+    """How scores are normalised per class: shift and scale (Y,).
 
-    Every class gives the same share of its distinct rows, and its rows together stand for all that
-    are kept of it. Column numbers follow the order in which classes appeared, so they decide
-    nothing: rows are ordered by the hash of their codes, classes by a hash of all their kept rows.
+    From the mean m and the variance v of log p(k | y) over the keys k that rows select, whatever
+    their class: m and v are near zero for a class of few rows, and neither for one of many.
     """
-    codes, columns = state.kept_codes, state.kept_columns
-    others = state.per_class[columns] > 1
-    codes, columns = codes[others], columns[others]
-    pairs = torch.stack([columns, code_hash(codes)], dim=1)
-    distinct, group, times = torch.unique(pairs, dim=0, return_inverse=True, return_counts=True)
-    example = torch.empty_like(times)
-    example[group] = torch.arange(len(pairs), device=pairs.device)  # any: their codes are equal
-    column, weight = distinct[:, 0], times.double()
-    if len(distinct) > most:
-        chosen = _evenly(distinct, times, most)
-        kept = torch.zeros(len(state.per_class), dtype=torch.float64, device=codes.device)
-        kept = kept.index_add(0, column, weight)  # (Y,)
-        taken = torch.zeros_like(kept).index_add(0, column[chosen], weight[chosen])
-        weight = weight * (kept / taken)[column]
-        example, column, weight = example[chosen], column[chosen], weight[chosen]
-    return codes[example], column, weight
+    rows = state.per_class.cpu().numpy()
+    shift, scale, seen = np.zeros(len(rows)), np.ones(len(rows)), rows > 0
+    log_rows = np.log(rows[seen])
+    uneven = fmean((log_rows - fmean(log_rows)) ** 2) if seen.any() else 0.0
+    strength = uneven / (uneven + UNEVEN)
+    if strength > 0.01:  # else all classes stand alike
+        mean, variance = _moments(state, weights, constant)
+        # `fmean` gives the same whatever the order of classes.
+        middle, width = mean[seen], np.log(np.maximum(variance[seen], np.finfo(float).tiny)) / 2
+        shift[seen] = fmean(middle) + strength * (middle - fmean(middle))
+        scale[seen] = np.exp(strength * SPREAD_POWER * (width - fmean(width)))
+    device = state.per_class.device
+    return torch.from_numpy(shift).to(device), torch.from_numpy(scale).to(device)
 
 
-def _evenly(distinct: Tensor, times: Tensor, most: int) -> Tensor:
-    """Which (d,) bool of the distinct rows (column, hash) (d, 2), in ascending order, to take: at
-    most `most`, of each class the same share up to one row."""
-    column, row_hash = distinct.T
-    size = torch.bincount(column)  # (Y,)
-    rank = torch.arange(len(column), device=column.device) - (size.cumsum(0) - size)[column]
-    content = torch.zeros_like(size).index_add(0, column, row_hash * times)  # wraps
-    offset = (bits(4, content, 0, 0) >> 10).double() / (1 << 53)  # (Y,) in [0, 1)
-    place = (rank + offset[column]) / size[column]  # (d,), spread evenly over [0, 1) in each class
-    # Classes with the same kept rows tie; those at the limit are left out together.
-    return place < place.sort().values[most]
+def _moments(
+    state: CountState, weights: Tensor, constant: Tensor
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean and variance (Y,) of log p(k | y) over the keys that rows select, in a few codebooks."""
+    K, Y, books = state.n_pairs, len(constant), min(SAMPLE, state.n_codebooks)
+    table = of_pairs(state.tallies, np.arange(books * K), Y)  # (books · K, Y)
+    usage = table.sum(axis=1)
+    pairs = np.flatnonzero(usage)
+    likelihood = constant.cpu().numpy() + weights[0].cpu().numpy() * table[pairs]
+    if state.clusters is not None:
+        R, C, G = state.clusters.sizes.shape
+        shares = state.clusters.shares.view(R, C * G).cpu().numpy()
+        cells = state.clusters.cells[:, : books * K].cpu().numpy()
+        for r, weight in enumerate(weights[1:].cpu().numpy()):
+            counted = of_pairs(state.by_cluster, r * C * G + np.arange(books * G), Y)
+            cell = cells[r, pairs] - r * C * G
+            likelihood += weight * shares[r, cell][:, None] * counted[cell]
+    logs, mean, variance = np.log(likelihood), np.zeros(Y), np.zeros(Y)
+    for book in range(books):
+        own = pairs // K == book
+        share = (usage[pairs[own]] / usage[pairs[own]].sum())[:, None]  # (k, 1)
+        middle = (share * logs[own]).sum(axis=0)
+        mean += middle / books
+        variance += (share * (logs[own] - middle) ** 2).sum(axis=0) / books
+    return mean, variance
+
+
+# -------------------------------------------------------------------------------- reading counts
+def log_likelihoods(state: CountState, codes: Tensor, weights: Tensor, constant: Tensor) -> Tensor:
+    """Σ_c log p(code_c | y) + log K for codes (n, C): (n, Y) float64."""
+    if len(state.tallies) > 1 and len(codes) <= FEW_ROWS and codes.device.type == "cpu":
+        few: Tensor = backend("cpu").pool_logs(*excerpt(state, codes), weights, constant)
+        return few  # merging the lists would take longer
+    lists, clusters, logs = indexed(state), state.clusters, [weights[:0]]
+    shares = constant[:0] if clusters is None else clusters.shares
+    first_pairs = torch.arange(state.n_codebooks, device=codes.device) * state.n_pairs
+    for part in codes.split(max(1, DENSE_ELEMENTS // (5 * state.n_codebooks + len(constant)))):
+        pairs = part.long() + first_pairs
+        cells = pairs[:, :0]
+        if clusters is not None:
+            cells = clusters.cells[:, pairs].transpose(0, 1).flatten(1).long()  # (n, R·C)
+        found = Found(*lists, pairs, cells, shares)
+        logs.append(backend(codes.device).pool_logs(*found, weights, constant))
+    return torch.cat(logs)
+
+
+def contributions(state: CountState, codes: Tensor, solution: Posterior) -> Tensor:
+    """What each codebook adds to the scores of counts, for a few rows: (n, C, Y)."""
+    found, C = excerpt(state, codes), state.n_codebooks
+    # As if each codebook of each row were a row of its own.
+    clusters = found.clusters.unflatten(1, (-1, C)).transpose(1, 2).flatten(0, 1)
+    found = found._replace(pairs=found.pairs.view(-1, 1), clusters=clusters)
+    logs = backend("cpu").pool_logs(*found, solution.weights.cpu(), solution.constant.cpu())
+    logs = cast(Tensor, logs).view(*codes.shape, -1).to(codes.device)
+    return (logs - solution.shift) / solution.scale + solution.log_prior / C
+
+
+def votes(state: CountState, codes: Tensor) -> Tensor:
+    """The mean over codebooks of counts: what the paper's SGD approaches, scaled: (n, Y)."""
+    if len(codes) <= FEW_ROWS:
+        return torch.from_numpy(read(state, codes).mean(axis=1)).to(codes.device)
+    C, Y = state.n_codebooks, len(state.per_class)
+    first_pairs = torch.arange(C, device=codes.device) * state.n_pairs
+    parts = codes.split(max(1, DENSE_ELEMENTS // (C + Y)))
+    found, pool = indexed(state)[0], backend(state.device).pool
+    return torch.cat([pool(found, part.long() + first_pairs, Y) for part in parts]).double() / C
+
+
+def read(state: CountState, codes: Tensor) -> NDArray[np.int64]:
+    """The counts that a few rows with codes (n, C) find: (n, C, Y)."""
+    first_pairs = np.arange(state.n_codebooks) * state.n_pairs
+    pairs = codes.cpu().numpy().astype(np.int64) + first_pairs
+    return of_pairs(state.tallies, pairs, len(state.per_class))
+
+
+def excerpt(state: CountState, codes: Tensor) -> Found:
+    """What the pairs and clusters of a few rows with codes (n, C) hold, as lists of their own; on
+    the CPU."""
+    own = read(state, codes)  # (n, C, Y)
+    by_cluster, shares = own[:, :0], np.zeros(0)
+    if state.clusters is not None:
+        first_pairs = torch.arange(state.n_codebooks, device=codes.device) * state.n_pairs
+        in_partitions = state.clusters.cells[:, codes.long() + first_pairs]  # (R, n, C)
+        flat = in_partitions.transpose(0, 1).flatten(1).cpu().numpy().astype(np.int64)  # (n, R·C)
+        by_cluster = of_pairs(state.by_cluster, flat, len(state.per_class))
+        shares = state.clusters.shares.cpu().numpy()[flat].ravel()
+    pairs, cells = (
+        torch.arange(table[..., 0].size).view(table.shape[:2]) for table in (own, by_cluster)
+    )
+    tables = _bounded_table(own), _bounded_table(by_cluster)
+    return Found(*tables, pairs, cells, torch.from_numpy(shares))
+
+
+def indexed(state: CountState) -> tuple[Bounded, Bounded]:
+    """All counts of keys and of clusters, and where the entries of each begin; found once."""
+    known: tuple[Bounded, Bounded] | None = vars(state).get("_indexed")
+    if known is None:
+        sizes = [(state.tallies, state.n_codebooks * state.n_pairs)]
+        if state.clusters is not None:
+            sizes.append((state.by_cluster, state.clusters.sizes.numel()))
+        found = []
+        for lists, size in sizes:
+            one = lists[0] if len(lists) == 1 else whole(lists)
+            cell = torch.arange(size + 1, device=one.places.device)
+            bounds = torch.searchsorted(one.places, cell * CLASS_STRIDE)
+            found.append(Bounded(one.places, one.counts, bounds))
+        known = vars(state)["_indexed"] = (found[0], found[-1])
+    return known
+
+
+def _bounded_table(table: NDArray[np.int64]) -> Bounded:
+    """A table of counts (n, C, Y) as a list, every pair of every row being a pair."""
+    table = table.reshape(-1, table.shape[2])
+    pair, class_index = np.nonzero(table)
+    bounds = np.searchsorted(pair, np.arange(len(table) + 1))
+    found = pair * CLASS_STRIDE + class_index, table[pair, class_index].astype(np.int32), bounds
+    return Bounded(*map(torch.from_numpy, found))

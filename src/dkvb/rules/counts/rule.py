@@ -13,17 +13,15 @@ from dkvb.bottleneck import Batch, Keys
 from dkvb.bottleneck.values import flat_codes
 from dkvb.rules import candidates
 from dkvb.rules.base import CLASS_WEIGHTS, Evidence, Rule
-from dkvb.rules.calibration import PRIOR_WIDTH, fit_temperature
-from dkvb.rules.counts import posterior, serialisation
+from dkvb.rules.counts import leave_one_out, posterior, serialisation
 from dkvb.rules.counts import state as counts
-from dkvb.rules.counts.class_means import TEMPERATURE_WIDTH, ClassMeans
-from dkvb.rules.counts.class_sums import ClassSums, no_sums, space_of, sums_of
+from dkvb.rules.counts.class_means import sums_of
 from dkvb.rules.counts.export import CountsView
-from dkvb.rules.counts.reconstruction import conditioned_rows
+from dkvb.rules.counts.posterior import Posterior
+from dkvb.rules.counts.processes import update_together
 from dkvb.rules.counts.serialisation import JournaledRows
 from dkvb.rules.counts.state import CountState
 
-CALIBRATION_ROWS = 1000
 POOLINGS = ("posterior", "votes")
 
 
@@ -70,28 +68,29 @@ class Counts(Rule):
         validation.one_of("candidate_keys", self.candidate_keys, candidates.OPTIONS)
 
     def start(self, keys: Keys, *, seed: int = 0, open_ended: bool = True) -> Self:
-        C, K, _ = keys.keys.shape
-        sums = no_sums(0, keys.width, space_of(keys).n_axes, keys.keys.device)
-        state = counts.start(C, K, keys.keys.device, keys.clusters, sums)
+        (C, K, _), (m, p) = keys.keys.shape, keys.fixed_point.axes.shape
+        state = counts.start(C, K, keys.keys.device, keys.clusters, sums_width=m + p + 1)
         return self._with(keys_=keys, seed_=seed, state_=state)
 
     def learn(self, batch: Batch | JournaledRows, class_index: Tensor, n_classes: int) -> Self:
-        codes, alone = batch.codes, process_group.world_size() == 1
-        state = counts.grow(self.state_, n_classes)
-        update = counts.update if alone else counts.update_together
-        state = update(state, codes, class_index)
-        sums = None if state.class_sums is None else _sums(batch, class_index, n_classes)
-        if sums is not None and not alone:
-            sums = sums.all_reduced()
-        return self._with(state_=counts.update_sums(state, sums))
+        update = counts.update if process_group.world_size() == 1 else update_together
+        sums, codes = self._sums(batch, class_index, n_classes), batch.codes
+        before = counts.grow(self.state_, n_classes)
+        return self._with(state_=update(before, codes, class_index, sums))
 
     def unlearn(self, batch: Batch | JournaledRows, class_index: Tensor) -> tuple[Self, int]:
-        state = counts.update(self.state_, batch.codes, class_index, sign=-1)
-        if state.class_sums is not None:
-            sums = _sums(batch, class_index, len(state.per_class))
-            state = counts.update_sums(state, sums, sign=-1)
+        sums = self._sums(batch, class_index, len(self.state_.per_class))
+        state = counts.update(self.state_, batch.codes, class_index, sums, sign=-1)
         pairs = torch.unique(flat_codes(batch.codes, self.keys_.n_pairs))
         return self._with(state_=state), len(pairs)
+
+    def _sums(
+        self, batch: Batch | JournaledRows, class_index: Tensor, n_classes: int
+    ) -> Tensor | None:
+        """Sums of rows by class (Y, m + p + 1); None where the state or the journal has none."""
+        if isinstance(batch, JournaledRows):
+            return batch.class_sums(class_index, n_classes)
+        return None if self.state_.class_sums is None else sums_of(batch, class_index, n_classes)
 
     def map_classes(self, target: Tensor) -> Self:
         return self._with(state_=counts.map_classes(self.state_, target))
@@ -106,31 +105,19 @@ class Counts(Rule):
         return self._with(keys_=keys, state_=state)
 
     def scores(self, batch: Batch) -> Tensor:
-        state, codes = self.state_, self.codes(batch)
         if self.pooling == "votes":
-            return counts.votes(state, codes)
-        scores = posterior.log_posterior(
-            state, codes, pseudocount=self.pseudocount, class_weight=self.class_weight
-        )
-        means = self._class_means()
-        if means is not None:
-            scores = scores + self._mean_scores(means, batch)
-        return scores.masked_fill(state.per_class == 0, -torch.inf)
+            return posterior.votes(self.state_, self.codes(batch))
+        solution = self.solution()
+        means = solution.class_means
+        mean_scores = None if means is None else means.scores(batch)
+        likelihood = solution.weights, solution.constant
+        logs = posterior.log_likelihoods(self.state_, self.codes(batch), *likelihood)
+        return solution.scores(logs, mean_scores)
 
-    def _class_means(self) -> ClassMeans | None:
-        """What scores back off to; found once for a state."""
-        state = self.state_
-        if state.class_sums is None or self.pooling == "votes":
-            return None
-        known: ClassMeans | None = vars(state).get("_class_means")
-        if known is None:
-            known = ClassMeans(space_of(self.keys_), state.class_sums, state.per_class)
-            vars(state)["_class_means"] = known
-        return known
-
-    def _mean_scores(self, means: ClassMeans, batch: Batch) -> Tensor:
-        scores = means.scores(batch, self.class_weight is not None)
-        return posterior.scale_of(self.state_.n_codebooks) * scores
+    def solution(self) -> Posterior:
+        """How counts become scores; found once for a state and parameters."""
+        space = self.keys_.fixed_point
+        return posterior.solve(self.state_, space, self.pseudocount, self.class_weight)
 
     def codes(self, batch: Batch) -> Tensor:
         """The pairs (n, C) that predictions for rows read."""
@@ -149,41 +136,22 @@ class Counts(Rule):
         calibrated; fitted once for a state and parameters."""
         state, how = self.state_, (self.pseudocount, self.class_weight, self.pooling)
         known: dict[Any, float] = vars(state).setdefault("_temperatures", {})
-        if how not in known:
-            known[how] = self._fitted_temperature()
+        if how not in known and self.pooling == "votes":
+            known[how] = leave_one_out.temperature_of_votes(state)
+        elif how not in known:
+            known[how] = leave_one_out.temperature_of_posterior(
+                state, self.keys_, self.solution(), self.pseudocount, self.class_weight
+            )
         return known[how]
 
-    def _fitted_temperature(self) -> float:
-        state, means = self.state_, self._class_means()
-        how: dict[str, Any] = {"pseudocount": self.pseudocount, "class_weight": self.class_weight}
-        left_out = posterior.leave_one_out(
-            state, most=CALIBRATION_ROWS, **how, pooling=self.pooling
-        )
-        scores, guess, width, noise = left_out.scores, 1.0, PRIOR_WIDTH, 1.0
-        if self.pooling == "posterior":
-            scale = posterior.scale_of(state.n_codebooks)
-            guess = scale
-            if means is not None:
-                rows = conditioned_rows(self.keys_, left_out.codes)
-                balanced = self.class_weight is not None
-                scores = scores + scale * means.left_out(rows, left_out.columns, balanced)
-                guess, width = scale * means.temperature, TEMPERATURE_WIDTH
-                noise = means.unseen_noise
-            scores = scores.masked_fill(state.per_class == 0, -torch.inf)
-        weights = left_out.weights
-        return noise * fit_temperature(scores, left_out.columns, guess / noise, weights, width)
-
     def evidence(self, batch: Batch) -> Evidence:
-        codes = self.codes(batch)
-        examples = torch.from_numpy(counts.read(self.state_, codes)).to(codes.device)  # (n, C, Y)
+        state, codes = self.state_, self.codes(batch)
+        examples = torch.from_numpy(posterior.read(state, codes)).to(codes.device)  # (n, C, Y)
         if self.pooling == "votes":
             return Evidence(codes, examples.double() / codes.shape[1], examples)
-        votes = posterior.contributions(
-            self.state_, codes, pseudocount=self.pseudocount, class_weight=self.class_weight
-        )
-        means = self._class_means()
-        backoff = None if means is None else self._mean_scores(means, batch)
-        return Evidence(codes, votes, examples, backoff)
+        solution = self.solution()
+        votes, means = posterior.contributions(state, codes, solution), solution.class_means
+        return Evidence(codes, votes, examples, None if means is None else means.scores(batch))
 
     def freeze(self) -> Self:
         """Without the rows kept for calibration, whose temperature is fitted now, and without pairs
@@ -198,7 +166,7 @@ class Counts(Rule):
         record = candidates.codes_record(batch)
         if self.state_.class_sums is not None:
             sums = sums_of(batch, class_index, int(class_index.max()) + 1)
-            record.tensors.update(class_sums=sums.sums, class_squares=sums.squares)
+            record.tensors.update(serialisation.named_sums(sums, self.keys_))
         return record
 
     def from_journal(self, record: State, n: int) -> JournaledRows:
@@ -209,7 +177,7 @@ class Counts(Rule):
         return serialisation.params_from_flat(params)
 
     def _learned_state(self) -> State:
-        return serialisation.to_state(self.state_)
+        return serialisation.to_state(self.state_, self.keys_)
 
     def _with_learned_state(self, state: State, n_classes: int) -> Self:
         return self._with(state_=serialisation.from_state(state, self.keys_, n_classes))
@@ -217,12 +185,5 @@ class Counts(Rule):
     def export_view(self) -> CountsView:
         """What an exported graph needs to give the same scores."""
         keys, number = candidates.keys_to_read(self.keys_, self.state_, self.candidate_keys)
-        how = (self.pooling, self.pseudocount, self.class_weight)
-        return CountsView(self.keys_, keys, number, self.state_, *how, self._class_means())
-
-
-def _sums(batch: Batch | JournaledRows, class_index: Tensor, n_classes: int) -> ClassSums | None:
-    """The sums of rows by class (n,); None for journals that hold none."""
-    if isinstance(batch, JournaledRows):
-        return batch.class_sums(class_index, n_classes)
-    return sums_of(batch, class_index, n_classes)
+        solution = None if self.pooling == "votes" else self.solution()
+        return CountsView(self.keys_, keys, number, self.state_, solution)

@@ -13,45 +13,53 @@ from dkvb.bottleneck import Keys
 from dkvb.bottleneck.key_clusters import KeyClusters
 from dkvb.kernels.counts import CLASS_STRIDE
 from dkvb.rules import candidates
-from dkvb.rules.counts.class_sums import ClassSums, space_of
-from dkvb.rules.counts.sparse import SparseCounts
+from dkvb.rules.counts.sparse import SparseCounts, whole
 from dkvb.rules.counts.state import CountState
 
 CLASS_WEIGHTS = {"uniform": "balanced", "empirical": None}  # by the names of formats 1 and 2
 _CANDIDATES = {"selected": "used", "all": "all", None: "all"}
 
 
-def to_state(state: CountState) -> State:
+def to_state(state: CountState, keys: Keys) -> State:
     """Counts, rows that are kept, and temperatures that are known: an inference-only copy could not
     find these again."""
     tensors = {
         "per_class": state.per_class,
         "kept_codes": state.kept_codes,
-        "kept_columns": state.kept_columns,
+        "kept_columns": state.kept_class_index,
     }
     known = vars(state).get("_temperatures", {})
     temperatures = [[*how, temperature] for how, temperature in known.items()]
     facts = {"smoothed_pairs": state.smoothed_pairs, "temperatures": temperatures}
     if state.class_sums is not None:
-        tensors |= {"class_sums": state.class_sums.sums, "class_squares": state.class_sums.squares}
+        tensors |= named_sums(state.class_sums, keys)
     saved = State({**tensors, **vars(state.whole)}, facts)
-    if state.clusters is not None and state.by_cluster is not None:
+    if state.clusters is not None:
         clusters = {"of_key": state.clusters.of_key, "sizes": state.clusters.sizes}
-        saved = saved.with_part("regional", State({**clusters, **vars(state.by_cluster.whole)}))
+        by_cluster = vars(whole(state.by_cluster))
+        saved = saved.with_part("regional", State({**clusters, **by_cluster}))
     return saved
+
+
+def named_sums(class_sums: Tensor, keys: Keys) -> dict[str, Tensor]:
+    """Sums (Y, m + p + 1) as the tensors of a file: of rows, and of their squares."""
+    return {
+        "class_sums": class_sums[:, : keys.width].contiguous(),
+        "class_squares": class_sums[:, keys.width :].contiguous(),
+    }
 
 
 def from_state(state: State, keys: Keys, n_classes: int) -> CountState:
     """The state that `to_state` describes."""
     C, K, Y = keys.n_codebooks, keys.n_pairs, n_classes
     per_class = state.whole_numbers("per_class", (Y,), high=1 << 31)
-    whole = _tally(state, C, K, per_class)
-    kept_columns = state.whole_numbers("kept_columns", (None,), high=max(1, Y))
-    kept = state.tensor("kept_codes", torch.int32, (len(kept_columns), C))
+    tally = _tally(state, C, K, per_class)
+    class_index = state.whole_numbers("kept_columns", (None,), high=max(1, Y))
+    kept = state.tensor("kept_codes", torch.int32, (len(class_index), C))
     if kept.numel() and not 0 <= int(kept.min()) <= int(kept.max()) < K:
         raise state.damaged("kept_codes: expected pairs that are there")
     smoothed_pairs = state.whole_number("smoothed_pairs", low=1)
-    found = CountState(C, K, (whole,), per_class, kept, kept_columns, smoothed_pairs)
+    found = CountState(C, K, smoothed_pairs, (tally,), per_class, kept, class_index)
     by_cluster = state.part("regional")
     if by_cluster.tensors:
         found = _with_clusters(found, by_cluster)
@@ -62,17 +70,17 @@ def from_state(state: State, keys: Keys, n_classes: int) -> CountState:
 
 def _class_sums(
     state: State, keys: Keys, n_classes: int, per_class: Tensor | None = None
-) -> ClassSums | None:
+) -> Tensor | None:
     """Sums of embeddings; None where the file holds none, as those of formats 1 and 2."""
     if "class_sums" not in state.tensors:
         return None
-    sums = state.tensor("class_sums", torch.int64, (n_classes, keys.width))
-    squares = state.whole_numbers("class_squares", (n_classes, space_of(keys).n_axes + 1))
-    if per_class is not None:
-        empty = per_class == 0
-        if bool(sums[empty].any()) or bool(squares[empty].any()):
-            raise state.damaged("class_sums: expected none of classes without rows")
-    return ClassSums(sums, squares)
+    m, p = keys.fixed_point.axes.shape
+    sums = state.tensor("class_sums", torch.int64, (n_classes, m))
+    squares = state.whole_numbers("class_squares", (n_classes, p + 1))
+    both = torch.cat([sums, squares], dim=1)
+    if per_class is not None and bool(both[per_class == 0].any()):
+        raise state.damaged("class_sums: expected none of classes without rows")
+    return both
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,19 +88,20 @@ class JournaledRows:
     """What a journal holds of rows: their codes, and the sums of their classes."""
 
     codes: Tensor  # (n, C)
-    sums: ClassSums | None  # of the classes of the record
+    sums: Tensor | None  # (classes of the record, m + p + 1)
     class_index: Tensor  # (n,) among these
 
     def __len__(self) -> int:
         return len(self.codes)
 
-    def class_sums(self, class_index: Tensor, n_classes: int) -> ClassSums | None:
+    def class_sums(self, class_index: Tensor, n_classes: int) -> Tensor | None:
         """The sums by the classes (n,) of a model, of which it has n_classes."""
         if self.sums is None:
             return None
-        target = torch.full_like(self.sums.sums[:, 0], -1)
+        target = torch.full_like(self.sums[:, 0], -1)
         target[self.class_index] = class_index
-        return self.sums.map_classes(target, n_classes)
+        kept, empty = target >= 0, self.sums.new_zeros((n_classes, self.sums.shape[1]))
+        return empty.index_add_(0, target[kept], self.sums[kept])
 
 
 def from_journal(record: State, keys: Keys, n: int) -> JournaledRows:
@@ -105,7 +114,7 @@ def from_journal(record: State, keys: Keys, n: int) -> JournaledRows:
         class_index = record.whole_numbers("class_index", (n,), high=max(1, n_classes))
         sums = _class_sums(record, keys, n_classes)
     device = keys.device
-    return JournaledRows(codes, sums and sums.to(device), class_index.to(device))
+    return JournaledRows(codes, None if sums is None else sums.to(device), class_index.to(device))
 
 
 def params_from_flat(params: dict[str, Any]) -> dict[str, Any]:
@@ -142,11 +151,8 @@ def _with_clusters(found: CountState, state: State) -> CountState:
     G = extent.shape[2]
     if not R or not 0 <= int(of_key.min()) <= int(of_key.max()) < G or int(extent.min()) < 0:
         raise state.damaged("of_key, sizes: expected key clusters that are there")
-    whole = _tally(state, R * C, G, found.per_class)
-    none = found.kept_columns[:0]
-    no_codes = none.int().view(0, 1).expand(0, R * C)
-    by_cluster = CountState(R * C, G, (whole,), found.per_class, no_codes, none, G, keeps=False)
-    return replace(found, clusters=KeyClusters(of_key, extent), by_cluster=by_cluster)
+    tally = _tally(state, R * C, G, found.per_class)
+    return replace(found, clusters=KeyClusters(of_key, extent), by_cluster=(tally,))
 
 
 def _temperatures(state: State) -> dict[Any, float]:

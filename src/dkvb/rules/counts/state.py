@@ -1,62 +1,55 @@
 """Values by counting: how often each pair was selected by each class, n[c, k, y], in one pass.
 
-Counts are integers over (pair, class), kept as sorted lists of those that are not zero, so that
-memory follows what was seen and not pairs × classes. Learning adds a short list; lists of similar
-length are merged, so that a single example costs milliseconds however much was learned before.
-The codes and labels of one row in 20, picked by a hash of the codes, are kept as they are: they
-say how far scores can be trusted (see `posterior`). Rows are counted a second time by
-the clusters that their keys lie in, which follows from the counts, and is part of the state only so
-that it need not be found again.
+Counts are integers over (pair, class), kept as sorted lists of those that are not zero (`sparse`),
+so that memory follows what was seen and not pairs × classes. The same counts are aggregated over
+clusters of keys, cached. The codes and labels of one row in 20, picked by a hash of the codes, are
+kept as they are: they say how far scores can be trusted (`leave_one_out`). Embeddings are summed by
+class (`class_means`).
 
 The state depends on what was counted alone: not on order, batches or processes.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, fields, replace
-from functools import cached_property, reduce
+from functools import cache, cached_property
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import pad
 
-from dkvb._support import process_group
+from dkvb._support.hashing import bits
 from dkvb.bottleneck.key_clusters import KeyClusters
-from dkvb.bottleneck.values import flat_codes
-from dkvb.kernels.counts import CLASS_STRIDE, Bounded, backend
+from dkvb.kernels.counts import CLASS_STRIDE, backend
 from dkvb.rules.base import NOT_LEARNED
-from dkvb.rules.counts import sparse
-from dkvb.rules.counts.class_sums import ClassSums
 from dkvb.rules.counts.sparse import (
     SparseCounts,
+    Tallies,
+    at,
     in_order,
-    left_after,
     merged,
-    of_books,
-    settled,
+    whole,
 )
 
-PLACES = 1 << 23  # that are counted at a time
-DENSE_ELEMENTS = 1 << 25  # pairs or scores of a chunk of rows
-FEW_ROWS = 64  # up to here, a search in several lists is quicker than merging them
+KEPT = 20  # one row in this many is kept
+GROWTH = 4  # a list is merged into the one before it unless that one is this many times longer
 
 
 @dataclass(frozen=True, eq=False)
 class CountState:
-    """Tallies whose sum is n[c, k, y], the rows a class, and the rows that are kept as they are."""
+    """Tallies whose sum is n[c, k, y], the rows per class, and the rows kept as they are."""
 
     n_codebooks: int
     n_pairs: int
-    tallies: tuple[SparseCounts, ...]
+    smoothed_pairs: int  # pairs per codebook that smoothing spreads over: all, pruned ones included
+    tallies: Tallies
     per_class: Tensor  # (Y,) int64
     kept_codes: Tensor  # (S, C) int32
-    kept_columns: Tensor  # (S,) int64
-    smoothed_pairs: int  # pairs a codebook that smoothing spreads over: all, pruned ones included
+    kept_class_index: Tensor  # (S,) int64
     clusters: KeyClusters | None = None
-    by_cluster: CountState | None = None  # the same rows, counted by cluster: R·C codebooks of G
-    keeps: bool = True  # some rows as they are
-    class_sums: ClassSums | None = None  # of embeddings; None where the first rows had none
+    by_cluster: Tallies = ()  # the same counts aggregated over clusters: R·C codebooks of G
+    class_sums: Tensor | None = None  # (Y, m + p + 1) int64; None where the first rows had none
 
     @property
     def device(self) -> torch.device:
@@ -65,15 +58,7 @@ class CountState:
     @cached_property
     def whole(self) -> SparseCounts:
         """All tallies as one: equal counts give equal bits."""
-        return reduce(merged, reversed(self.tallies))  # short lists first
-
-    @cached_property
-    def bounded(self) -> Bounded:
-        """`whole`, and where the entries of each pair begin in it."""
-        n_pairs, device = self.n_codebooks * self.n_pairs, self.per_class.device
-        pair = torch.arange(n_pairs + 1, device=device)
-        bounds = torch.searchsorted(self.whole.places, pair * CLASS_STRIDE)
-        return Bounded(self.whole.places, self.whole.counts, bounds)
+        return whole(self.tallies)
 
     @cached_property
     def usage(self) -> Tensor:
@@ -88,18 +73,15 @@ class CountState:
 
     def to(self, device: torch.device | str) -> CountState:
         """The same counts on another device."""
-        return CountState(
-            self.n_codebooks,
-            self.n_pairs,
-            tuple(one.to(device) for one in self.tallies),
-            self.per_class.to(device),
-            self.kept_codes.to(device),
-            self.kept_columns.to(device),
-            self.smoothed_pairs,
-            self.clusters and self.clusters.to(device),
-            self.by_cluster and self.by_cluster.to(device),
-            self.keeps,
-            self.class_sums and self.class_sums.to(device),
+        return replace(
+            self,
+            tallies=tuple(one.to(device) for one in self.tallies),
+            per_class=self.per_class.to(device),
+            kept_codes=self.kept_codes.to(device),
+            kept_class_index=self.kept_class_index.to(device),
+            clusters=self.clusters and self.clusters.to(device),
+            by_cluster=tuple(one.to(device) for one in self.by_cluster),
+            class_sums=None if self.class_sums is None else self.class_sums.to(device),
         )
 
 
@@ -108,155 +90,151 @@ def start(
     n_pairs: int,
     device: torch.device | str = "cpu",
     clusters: KeyClusters | None = None,
-    class_sums: ClassSums | None = None,
+    sums_width: int | None = None,
 ) -> CountState:
     """Nothing counted, no classes yet; with `clusters`, rows will be counted by those as well, and
-    with `class_sums` of no classes, embeddings will be summed."""
+    with `sums_width`, that of their sums, embeddings will be summed."""
     none = torch.zeros(0, dtype=torch.int64, device=device)
-    by_cluster = None
-    if clusters is not None:
-        R, C, G = clusters.sizes.shape
-        by_cluster = replace(start(R * C, G, device), keeps=False)
+    empty = (SparseCounts(none, none.int()),)
     return CountState(
         n_codebooks,
         n_pairs,
-        (SparseCounts(none, none.int()),),
+        n_pairs,
+        empty,
         none,
         none.int().view(0, n_codebooks),
         none,
-        n_pairs,
         clusters,
-        by_cluster,
-        class_sums=class_sums,
+        () if clusters is None else empty,
+        None if sums_width is None else none.new_zeros((0, sums_width)),
     )
+
+
+def grow(state: CountState, n_classes: int) -> CountState:
+    """The same state with more classes."""
+    more, sums = n_classes - len(state.per_class), state.class_sums
+    sums = None if sums is None else pad(sums, (0, 0, 0, more))
+    return replace(state, per_class=pad(state.per_class, (0, more)), class_sums=sums)
+
+
+def update(
+    state: CountState,
+    codes: Tensor,
+    class_index: Tensor,
+    class_sums: Tensor | None = None,
+    sign: int = 1,
+) -> CountState:
+    """Count codes (n, C) of rows with classes (n,) and add their sums (Y, m + p + 1); `sign=-1`
+    takes both away again. Where some rows have no sums, those of others say nothing: all are
+    dropped.
+    """
+    kernels, K = backend(codes.device), state.n_pairs
+    change = SparseCounts(*kernels.count(codes, class_index, K))
+    in_clusters = None
+    if state.clusters is not None:
+        of_key, books = state.clusters.of_key, torch.arange(codes.shape[1], device=codes.device)
+        clusters = of_key[:, books, codes.long()].transpose(0, 1).flatten(1).int()  # (n, R·C)
+        G = state.clusters.sizes.shape[2]
+        in_clusters = SparseCounts(*kernels.count(clusters, class_index, G))
+    hashes = kernels.hash_codes(codes, hash_factors(codes.shape[1], codes.device))
+    kept = torch.nonzero(hashes % KEPT == 0)[:, 0]
+    kept_rows = some_rows(codes, kept), class_index[kept]
+    if sign > 0:
+        kept_codes = torch.cat([state.kept_codes, kept_rows[0]])
+        kept_class_index = torch.cat([state.kept_class_index, kept_rows[1]])
+    else:
+        left = _left_after(state, *kept_rows)
+        kept_codes, kept_class_index = state.kept_codes[left], state.kept_class_index[left]
+    sums, by_cluster = state.class_sums, state.by_cluster
+    if in_clusters is not None:
+        by_cluster = _with_change(by_cluster, in_clusters, sign)
+    after = replace(
+        state,
+        tallies=_with_change(state.tallies, change, sign),
+        per_class=state.per_class
+        + sign * torch.bincount(class_index, minlength=len(state.per_class)),
+        kept_codes=kept_codes,
+        kept_class_index=kept_class_index,
+        by_cluster=by_cluster,
+        class_sums=None if sums is None or class_sums is None else sums + sign * class_sums,
+    )
+    if sign < 0:
+        _check_learned(after, change)
+    return after
+
+
+def _with_change(lists: Tallies, change: SparseCounts, sign: int = 1) -> Tallies:
+    """With one more list, merged from the end until every list is much longer than the next."""
+    rest, last = list(lists), SparseCounts(change.places, sign * change.counts)
+    while rest and len(rest[-1].places) < GROWTH * len(last.places):
+        shorter = rest.pop()
+        last = merged(shorter, last) if len(shorter.places) else last
+    return (*rest, last)
+
+
+def _left_after(state: CountState, gone_codes: Tensor, gone_class_index: Tensor) -> Tensor:
+    """Which kept rows (S,) bool are left when others are taken away, each once."""
+    gone = Counter(_as_bytes(gone_codes, gone_class_index))
+    left = torch.ones(len(state.kept_codes), dtype=torch.bool)
+    if gone:
+        for i, row in enumerate(_as_bytes(state.kept_codes, state.kept_class_index)):
+            if gone[row] > 0:
+                gone[row] -= 1
+                left[i] = False
+    if any(gone.values()):
+        raise ValueError(NOT_LEARNED)
+    return left.to(state.device)
+
+
+def _check_learned(after: CountState, change: SparseCounts) -> None:
+    """Raise where rows that were taken away cannot have been learned."""
+    sums, gone = after.class_sums, after.per_class == 0
+    if (
+        bool((at(after.tallies, change.places) < 0).any())
+        or bool((after.per_class < 0).any())
+        or (sums is not None and bool(sums[gone].any()))
+    ):
+        raise ValueError(NOT_LEARNED)
+
+
+def _as_bytes(codes: Tensor, class_index: Tensor) -> list[bytes]:
+    both = torch.cat([codes, class_index.int()[:, None]], dim=1)
+    return [row.tobytes() for row in both.cpu().numpy()]
+
+
+def some_rows(codes: Tensor, rows: Tensor) -> Tensor:
+    """Some rows of codes (n, C) as int32; torch cannot index uint16 on every device."""
+    if codes.dtype == torch.uint16:
+        return codes.view(torch.int16)[rows].int() & 0xFFFF
+    return codes[rows].int()
+
+
+@cache
+def hash_factors(n_codebooks: int, device: torch.device) -> Tensor:
+    """Odd numbers (C,) that `hash_codes` multiplies codes by."""
+    return 2 * bits(2, torch.arange(n_codebooks, device=device), 0, 0) + 1
 
 
 def with_clusters(state: CountState, clusters: KeyClusters) -> CountState:
     """The same state, what was counted being counted by clusters as well."""
-    C, K, R, G = state.n_codebooks, state.n_pairs, clusters.n_partitions, clusters.n_clusters
-    pair, column = state.whole.places // CLASS_STRIDE, state.whole.places % CLASS_STRIDE
-    of_key = clusters.of_key.view(R, C * K)
-    first = torch.arange(R, device=state.device)[:, None] * C * G
-    cluster = first + pair // K * G + of_key[:, pair].long()  # (R, E)
-    counts = state.whole.counts.expand(R, -1)
-    found = in_order((cluster * CLASS_STRIDE + column).flatten(), counts.flatten())
-    by_cluster = grow(start(R * C, G, state.device), len(state.per_class))
-    by_cluster = replace(by_cluster, tallies=(found,), per_class=state.per_class, keeps=False)
-    return replace(state, clusters=clusters, by_cluster=by_cluster)
-
-
-def grow(state: CountState, n_columns: int) -> CountState:
-    """The same state with more classes."""
-    per_class = torch.nn.functional.pad(state.per_class, (0, n_columns - len(state.per_class)))
-    by_cluster = state.by_cluster and grow(state.by_cluster, n_columns)
-    sums = state.class_sums and state.class_sums.grow(n_columns)
-    return replace(state, per_class=per_class, by_cluster=by_cluster, class_sums=sums)
+    pair, class_index = state.whole.places // CLASS_STRIDE, state.whole.places % CLASS_STRIDE
+    places = clusters.cells[:, pair] * CLASS_STRIDE + class_index  # (R, E)
+    counts = state.whole.counts.expand(len(places), -1)
+    found = in_order(places.flatten(), counts.flatten())
+    return replace(state, clusters=clusters, by_cluster=(found,))
 
 
 def more_pairs(state: CountState, n_pairs: int, clusters: KeyClusters | None = None) -> CountState:
     """The same state with more pairs per codebook; those there keep their numbers."""
-    pair, column = state.whole.places // CLASS_STRIDE, state.whole.places % CLASS_STRIDE
+    pair, class_index = state.whole.places // CLASS_STRIDE, state.whole.places % CLASS_STRIDE
     pair = pair // state.n_pairs * n_pairs + pair % state.n_pairs
-    whole = SparseCounts(pair * CLASS_STRIDE + column, state.whole.counts)
-    state = replace(state, n_pairs=n_pairs, smoothed_pairs=n_pairs, tallies=(whole,))
+    moved = SparseCounts(pair * CLASS_STRIDE + class_index, state.whole.counts)
+    state = replace(state, n_pairs=n_pairs, smoothed_pairs=n_pairs, tallies=(moved,))
     return state if clusters is None else with_clusters(state, clusters)
 
 
-def update(state: CountState, codes: Tensor, columns: Tensor, sign: int = 1) -> CountState:
-    """Count codes (n, C) of rows with labels in `columns` (n,); `sign=-1` takes them away again."""
-    step = max(1, PLACES // state.n_codebooks)
-    rows_per_class = torch.bincount(columns, minlength=len(state.per_class))
-    present = torch.nonzero(rows_per_class)[:, 0]
-    if len(codes) > step and not sparse.table_pays(codes, state.n_pairs, len(present)):
-        # Sorting takes several times its own memory: some rows at a time. Class by class, since
-        # rows of a class share pairs, and the lists to be merged are short then.
-        for rows in torch.argsort(columns, stable=True).split(step):
-            state = update(state, sparse.some_rows(codes, rows), columns[rows], sign)
-        return state
-    by_cluster = None
-    if state.clusters is not None and state.by_cluster is not None:
-        in_regions = cluster_codes(state.clusters, codes)
-        by_cluster = update(state.by_cluster, in_regions, columns, sign)
-    change = sparse.count(codes, columns, state.n_pairs, present)
-    distinct, change = change.places, SparseCounts(change.places, sign * change.counts)
-    per_class = state.per_class + sign * rows_per_class
-    if not state.keeps:  # of key clusters no row is
-        kept_codes, kept_columns = state.kept_codes, state.kept_columns
-        if sign < 0 and bool((at(state, distinct) + change.counts < 0).any()):
-            raise ValueError(NOT_LEARNED)
-    elif sign > 0:
-        kept, taken = sparse.kept_rows(codes)
-        kept_codes = torch.cat([state.kept_codes, taken])
-        kept_columns = torch.cat([state.kept_columns, columns[kept]])
-    else:
-        if bool((at(state, distinct) + change.counts < 0).any()) or bool((per_class < 0).any()):
-            raise ValueError(NOT_LEARNED)
-        kept, taken = sparse.kept_rows(codes)
-        left = left_after(state.kept_codes, state.kept_columns, taken, columns[kept])
-        if left is None:
-            raise ValueError(NOT_LEARNED)
-        kept_codes, kept_columns = state.kept_codes[left], state.kept_columns[left]
-    # As one list if they were merged for a reader.
-    lists = (state.whole,) if "whole" in vars(state) else state.tallies
-    return replace(
-        state,
-        tallies=settled((*lists, change)),
-        per_class=per_class,
-        kept_codes=kept_codes,
-        kept_columns=kept_columns,
-        by_cluster=by_cluster,
-    )
-
-
-def cluster_codes(clusters: KeyClusters, codes: Tensor) -> Tensor:
-    """The clusters (n, R·C) of keys with codes (n, C), partition by partition."""
-    where = codes.T.long()  # (C, n)
-    return torch.cat([partition.gather(1, where) for partition in clusters.of_key]).T.int()
-
-
-def update_sums(state: CountState, sums: ClassSums | None, sign: int = 1) -> CountState:
-    """The same state with the sums of rows that were counted added, or subtracted where these are
-    counted no longer. Where some rows have no sums, those of others say nothing, and are dropped.
-    """
-    if state.class_sums is None or sums is None:
-        return replace(state, class_sums=None)
-    total = state.class_sums.plus(sums, sign)
-    gone = state.per_class == 0
-    if bool(total.sums[gone].any()) or bool(total.squares[gone].any()):
-        raise ValueError(NOT_LEARNED)
-    return replace(state, class_sums=total)
-
-
-def update_together(state: CountState, codes: Tensor, columns: Tensor) -> CountState:
-    """`update` with the rows of all processes, each of which gives its own: none, if it has none.
-
-    Columns must mean the same classes everywhere. All get the same state, and the same bits as if
-    one process had counted all rows.
-    """
-    C, K, Y = state.n_codebooks, state.n_pairs, len(state.per_class)
-    by_cluster = None
-    if state.clusters is not None and state.by_cluster is not None:
-        by_cluster = update_together(
-            state.by_cluster, cluster_codes(state.clusters, codes), columns
-        )
-    empty = replace(start(C, K, state.device), keeps=state.keeps)
-    own = update(grow(empty, Y), codes, columns)
-    whole = SparseCounts(*sparse.summed(own.whole.places, own.whole.counts, C, K, Y))
-    kept = own.kept_codes if K > 1 << 16 else own.kept_codes.to(torch.uint16)  # half the bytes
-    return replace(
-        state,
-        tallies=settled((*_lists(state), whole)),
-        per_class=state.per_class + process_group.all_reduce(own.per_class),
-        kept_codes=torch.cat(
-            [state.kept_codes, *(k.int() for k in process_group.all_gather(kept))]
-        ),
-        kept_columns=torch.cat([state.kept_columns, *process_group.all_gather(own.kept_columns)]),
-        by_cluster=by_cluster,
-    )
-
-
 def merge(first: CountState, second: CountState) -> CountState:
-    """Both states' counts together; columns must mean the same classes."""
+    """Both states' counts together; class indices must mean the same classes."""
     ours = first.n_codebooks, first.n_pairs, len(first.per_class)
     theirs = second.n_codebooks, second.n_pairs, len(second.per_class)
     if ours != theirs:
@@ -266,18 +244,15 @@ def merge(first: CountState, second: CountState) -> CountState:
         )
     if first.clusters is not None and not _same(first.clusters, second.clusters):
         second = with_clusters(second, first.clusters)
+    sums, more = first.class_sums, second.class_sums
     return replace(
         first,
-        tallies=(merged(first.whole, second.whole),),
+        tallies=_with_change(first.tallies, second.whole),
         per_class=first.per_class + second.per_class,
         kept_codes=torch.cat([first.kept_codes, second.kept_codes]),
-        kept_columns=torch.cat([first.kept_columns, second.kept_columns]),
-        by_cluster=first.by_cluster
-        and second.by_cluster
-        and merge(first.by_cluster, second.by_cluster),
-        class_sums=first.class_sums
-        and second.class_sums
-        and first.class_sums.plus(second.class_sums),
+        kept_class_index=torch.cat([first.kept_class_index, second.kept_class_index]),
+        by_cluster=first.by_cluster and _with_change(first.by_cluster, whole(second.by_cluster)),
+        class_sums=None if sums is None or more is None else sums + more,
     )
 
 
@@ -288,31 +263,37 @@ def _same(first: KeyClusters, second: KeyClusters | None) -> bool:
 def map_classes(state: CountState, target: Tensor) -> CountState:
     """Class y becomes target[y]; a negative target drops its counts: how classes are forgotten,
     joined or put in another's order."""
-    whole = state.whole
-    column = target[whole.places % CLASS_STRIDE]
-    kept = column >= 0
-    places = whole.places[kept] // CLASS_STRIDE * CLASS_STRIDE + column[kept]
-    n_columns = int(target.max()) + 1 if len(target) else 0
-    per_class = torch.zeros(max(0, n_columns), dtype=torch.int64, device=state.device)
-    per_class.index_add_(0, target[target >= 0], state.per_class[target >= 0])
-    left = target[state.kept_columns] >= 0
+    kept, n_classes = target >= 0, max(0, int(target.max()) + 1) if len(target) else 0
+
+    def moved(sums: Tensor) -> Tensor:  # by class
+        empty = sums.new_zeros((n_classes, *sums.shape[1:]))
+        return empty.index_add_(0, target[kept], sums[kept])
+
+    def listed(lists: Tallies) -> Tallies:
+        found = whole(lists)
+        class_index = target[found.places % CLASS_STRIDE]
+        left = class_index >= 0
+        places = found.places[left] // CLASS_STRIDE * CLASS_STRIDE + class_index[left]
+        return (in_order(places, found.counts[left]),)
+
+    left = kept[state.kept_class_index]
     return replace(
         state,
-        tallies=(in_order(places, whole.counts[kept]),),
-        per_class=per_class,
+        tallies=listed(state.tallies),
+        per_class=moved(state.per_class),
         kept_codes=state.kept_codes[left],
-        kept_columns=target[state.kept_columns[left]],
-        by_cluster=state.by_cluster and map_classes(state.by_cluster, target),
-        class_sums=state.class_sums and state.class_sums.map_classes(target, len(per_class)),
+        kept_class_index=target[state.kept_class_index[left]],
+        by_cluster=state.by_cluster and listed(state.by_cluster),
+        class_sums=None if state.class_sums is None else moved(state.class_sums),
     )
 
 
-def only_pairs(state: CountState, place: Tensor) -> CountState:
-    """The counts of some pairs, those at place (C, K') here, and no rows kept: all that is read."""
-    C, new = place.shape
-    number = torch.arange(new, device=place.device).expand(C, -1)
-    lookup = torch.full((C, state.n_pairs), new, device=place.device)
-    lookup.scatter_reduce_(1, place, number, "amin")  # a pair that is there twice is read first
+def only_pairs(state: CountState, number: Tensor) -> CountState:
+    """The counts of some pairs, with numbers (C, K') here, and no rows kept: all that is read."""
+    C, new = number.shape
+    order = torch.arange(new, device=number.device).expand(C, -1)
+    lookup = torch.full((C, state.n_pairs), new, device=number.device)
+    lookup.scatter_reduce_(1, number, order, "amin")  # a pair that is there twice is read first
     pair = state.whole.places // CLASS_STRIDE
     book, code = pair // state.n_pairs, lookup.view(-1)[pair]
     places = (book * new + code) * CLASS_STRIDE + state.whole.places % CLASS_STRIDE
@@ -322,75 +303,19 @@ def only_pairs(state: CountState, place: Tensor) -> CountState:
         n_pairs=new,
         tallies=(in_order(places[read], state.whole.counts[read]),),
         kept_codes=state.kept_codes[:0],
-        kept_columns=state.kept_columns[:0],
-        clusters=state.clusters and state.clusters.of_pairs(place),
+        kept_class_index=state.kept_class_index[:0],
+        clusters=state.clusters and state.clusters.of_pairs(number),
     )
-
-
-def codebook(state: CountState, book: int) -> CountState:
-    """The counts of one codebook, and no rows kept."""
-    empty = replace(start(1, state.n_pairs, state.device), smoothed_pairs=state.smoothed_pairs)
-    own = (of_books(_lists(state), [book], state.n_pairs),)
-    found = replace(empty, tallies=own, per_class=state.per_class)
-    if state.clusters is None or state.by_cluster is None:
-        return found
-    clusters = KeyClusters(state.clusters.of_key[:, [book]], state.clusters.sizes[:, [book]])
-    books = [partition * state.n_codebooks + book for partition in range(clusters.n_partitions)]
-    empty = start(clusters.n_partitions, clusters.n_clusters, state.device)
-    own = (of_books(_lists(state.by_cluster), books, clusters.n_clusters),)
-    by_cluster = replace(empty, tallies=own, per_class=state.per_class, keeps=False)
-    return replace(found, clusters=clusters, by_cluster=by_cluster)
 
 
 def canonical(state: CountState) -> dict[str, Tensor]:
     """The state as tensors that are equal bit for bit if what was counted is."""
-    kept = torch.cat([state.kept_codes, state.kept_columns.int()[:, None]], dim=1)  # (S, C + 1)
+    kept = torch.cat([state.kept_codes, state.kept_class_index.int()[:, None]], dim=1)  # (S, C + 1)
     distinct, times = torch.unique(kept, dim=0, return_counts=True)  # sorted
-    sums = (
-        {}
-        if state.class_sums is None
-        else {f"class_{k}": t for k, t in vars(state.class_sums).items()}
-    )
     return {
         "places": state.whole.places,
         "counts": state.whole.counts,
         "per_class": state.per_class,
         "kept": distinct.repeat_interleave(times, dim=0) if len(kept) else kept,
-        **sums,
+        **({} if state.class_sums is None else {"class_sums": state.class_sums}),
     }
-
-
-def read(state: CountState, codes: Tensor) -> NDArray[np.int64]:
-    """The counts that a few rows with codes (n, C) find: (n, C, Y)."""
-    first = np.arange(state.n_codebooks) * state.n_pairs
-    pairs = (codes.cpu().numpy().astype(np.int64) + first).ravel()  # (n·C,)
-    found = sparse.of_pairs(_lists(state), pairs, len(state.per_class))
-    return found.reshape(*codes.shape, len(state.per_class))  # −1 fails where there are no rows
-
-
-def votes(state: CountState, codes: Tensor) -> Tensor:
-    """The mean over codebooks of counts: what the paper's SGD approaches, scaled: (n, Y)."""
-    if read_apart(state, codes):
-        return torch.from_numpy(read(state, codes).mean(axis=1))
-    Y = len(state.per_class)
-    parts = codes.split(max(1, DENSE_ELEMENTS // (state.n_codebooks + Y)))
-    pooled = [
-        backend(state.device).pool(state.bounded, flat_codes(part, state.n_pairs), Y)
-        for part in parts
-    ]
-    return torch.cat(pooled).double() / state.n_codebooks
-
-
-def read_apart(state: CountState, codes: Tensor) -> bool:
-    """Whether to read each list for so few rows: merging the lists would take longer."""
-    return len(_lists(state)) > 1 and len(codes) <= FEW_ROWS and state.device.type == "cpu"
-
-
-def at(state: CountState, places: Tensor) -> Tensor:
-    """The counts at places (...) of any shape, int64."""
-    return sparse.at(_lists(state), places)
-
-
-def _lists(state: CountState) -> tuple[SparseCounts, ...]:
-    """The state's tallies, as one if they were merged for a reader."""
-    return (state.whole,) if "whole" in vars(state) else state.tallies
