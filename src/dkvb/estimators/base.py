@@ -138,7 +138,8 @@ class StreamClassifier(OpenClassifier):
     def _learn_from(self, X: Any, y: Any, classes: Any, fresh: bool) -> Self:
         # Every check comes before the first change.
         self._check_settings()
-        X, y = arrow.with_labels(X, y)
+        if not isinstance(X, np.ndarray):
+            X, y = arrow.with_labels(X, y)
         rows, targets = self._checked(X, y)
         before = LabelIndex() if fresh else self._labels
         labels = before.after_call(classes, targets)
@@ -153,7 +154,8 @@ class StreamClassifier(OpenClassifier):
 
     def _sorted_scores(self, X: ArrayLike) -> Floats:
         check_is_fitted(self, "_labels")
-        X = arrow.without_labels(X)
+        if not isinstance(X, np.ndarray):
+            X = arrow.without_labels(X)
         rows = self._as_rows(X)
         self._remember_features(X, reset=False)
         return self._scores(rows)[:, self._labels.order]  # (n, Y)

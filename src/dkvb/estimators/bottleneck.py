@@ -234,7 +234,8 @@ class BottleneckClassifier(OpenClassifier, SavedWithKeys):
         """What must be kept of rows to learn them again with `replay`, checked as `partial_fit`
         checks them: codes or conditioned rows, and labels. Nothing is learned."""
         state = self._check_changeable("partial_fit")
-        X, y = arrow.with_labels(X, y)
+        if not isinstance(X, np.ndarray):
+            X, y = arrow.with_labels(X, y)
         batch, targets, _ = self._checked(X, y, None, state)
         index = LabelIndex()
         index.add(targets, "y")
@@ -450,7 +451,8 @@ class BottleneckClassifier(OpenClassifier, SavedWithKeys):
     ) -> Self:
         """Check everything, then replace what was learned in one assignment."""
         rule = self._checked_rule()
-        X, y = arrow.with_labels(X, y)
+        if not isinstance(X, np.ndarray):
+            X, y = arrow.with_labels(X, y)
         rows, targets, labels = self._checked(X, y, classes, before)
         if sample_weight is not None:
             chosen = repeated(sample_weight, len(targets))
@@ -469,9 +471,14 @@ class BottleneckClassifier(OpenClassifier, SavedWithKeys):
         else:
             before.check_continued(rule, self.keys)
             state, batch = before, rows
+        n, size = len(targets), max(1, CODES_AT_ONCE // len(batch.keys.keys))
         # The codes of a batch that was given are kept for whoever gave it.
-        for part in [slice(None)] if isinstance(X, Batch) else _parts(state.rule, batch):
-            state = _learned(state, labels, declared, batch[part], targets[part])
+        at_once = n <= size or isinstance(X, Batch) or not state.rule.splits_rows
+        if at_once or process_group.world_size() > 1:
+            state = _learned(state, labels, declared, batch, targets)
+        else:  # what rules add up needs no more than some codes at a time
+            for part in (slice(start, start + size) for start in range(0, n, size)):
+                state = _learned(state, labels, declared, batch[part], targets[part])
         if before is None and isinstance(X, Batch):
             self.n_features_in_ = X.shape[1]
         elif before is None:
@@ -520,7 +527,8 @@ class BottleneckClassifier(OpenClassifier, SavedWithKeys):
         wrong with them; unless `fresh`, with the features of those before."""
         if getattr(X, "shape", ())[:1] == (0,) and process_group.world_size() > 1:
             return np.asarray(X, dtype=np.float32)  # other processes may have rows
-        X = arrow.without_labels(X)
+        if not isinstance(X, np.ndarray):
+            X = arrow.without_labels(X)
         rows = embeddings(X, self)
         if not fresh:
             validate_data(self, X, reset=False, skip_check_array=True)
@@ -557,7 +565,8 @@ class BottleneckClassifier(OpenClassifier, SavedWithKeys):
         keys = state.keys if key_version is None else state.key_versions[key_version]
         if isinstance(X, Batch) and X.keys.fingerprint != keys.fingerprint and X.X is not None:
             X = Batch(keys, X.X) if key_version is not None else X
-        X, y = arrow.with_labels(X, y)
+        if not isinstance(X, np.ndarray):
+            X, y = arrow.with_labels(X, y)
         batch = self._batch(X, keys)
         return batch, check_labels(y, len(batch), self)
 
@@ -669,15 +678,6 @@ def _learned(
         declared=before.declared | declared,
         rule=before.rule.learn(batch, on_device, n_classes),
     )
-
-
-def _parts(rule: Rule, batch: Batch) -> list[slice]:
-    """The parts in which a rule that adds up learns a large batch, in bounded memory."""
-    n, C = len(batch), batch.keys.n_codebooks
-    size = n
-    if rule.splits_rows and process_group.world_size() == 1:
-        size = CODES_AT_ONCE // C
-    return [slice(i, i + size) for i in range(0, n, size)] if n > size else [slice(None)]
 
 
 def _distinct(labels: Any) -> frozenset[Any]:

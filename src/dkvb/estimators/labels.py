@@ -50,6 +50,8 @@ def check_labels(y: Any, n: int, estimator: Any) -> NDArray[Any]:
         )
     if isinstance(y, Tensor):
         y = y.detach().cpu().numpy()
+    if hasattr(y, "to_pylist"):  # a pyarrow column, whose scalars are no labels
+        y = y.to_pylist()
     labels: NDArray[Any] = column_or_1d(label_array(y), warn=True)
     if len(labels) != n:
         raise ValueError(f"y: expected {n} labels, one for each row of X; got {len(labels)}")

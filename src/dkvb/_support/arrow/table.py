@@ -159,7 +159,7 @@ def with_labels(X: Any, y: Any) -> tuple[Any, Any]:
     numbers the labels are split off, and the other columns keep their names.
     """
     if not (is_tabular(X) or (hasattr(X, "__arrow_c_stream__") and (y is None or _is_name(y)))):
-        return X, _values(y)
+        return X, y
     source = source_of(X)
     y_column = y if _is_name(y) else None
     columns = choose(source.schema, None, y_column, "X", labelled=y is None)
@@ -167,9 +167,9 @@ def with_labels(X: Any, y: Any) -> tuple[Any, Any]:
         needed = y is None or y_column is not None
         table = EmbeddingTable(source, columns.x[0], y_column, labelled=needed)
         found, labels = table.arrays()
-        return found, labels if needed else _values(y)
+        return found, labels if needed else y
     if columns is None or columns.y is None or (y is not None and y_column is None):
-        return X, _values(y)
+        return X, y
     arrow = require("pyarrow", "arrow", PURPOSE)
     whole = arrow.Table.from_batches(source.batches(columns.names, MOST_BATCH_ROWS))
     features = X[list(columns.x)] if hasattr(X, "iloc") else whole.select(columns.x)
@@ -190,8 +190,3 @@ def without_labels(X: Any) -> Any:
 
 def _is_name(y: Any) -> bool:
     return isinstance(y, str)
-
-
-def _values(y: Any) -> Any:
-    """Labels of a pyarrow column as a list: its scalars are no labels."""
-    return y.to_pylist() if type(y).__module__.partition(".")[0] == "pyarrow" else y

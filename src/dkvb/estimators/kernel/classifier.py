@@ -121,7 +121,8 @@ class KernelClassifier(OpenClassifier, SavedWithKeys):
         ids: ArrayLike | None = None,
     ) -> Self:
         """Discard what was learned, learn these examples, and choose all settings."""
-        X, y = arrow.with_labels(X, y)
+        if not isinstance(X, np.ndarray):
+            X, y = arrow.with_labels(X, y)
         state = self._with_examples(None, X, y, None, sample_weight, ids)
         state = state.solved(self.device, choose=True)
         validate_data(self, X, reset=True, skip_check_array=True)
@@ -156,7 +157,8 @@ class KernelClassifier(OpenClassifier, SavedWithKeys):
             the examples.
         """
         before = self._check_changeable("partial_fit") if hasattr(self, "_state") else None
-        X, y = arrow.with_labels(X, y)
+        if not isinstance(X, np.ndarray):
+            X, y = arrow.with_labels(X, y)
         state = self._with_examples(before, X, y, classes, sample_weight, ids)
         state = state.solved_if_quick(self.device)
         if before is None:
@@ -486,13 +488,15 @@ class KernelClassifier(OpenClassifier, SavedWithKeys):
         return state
 
     def _checked_known(self, X: Any, y: Any) -> tuple[Any, NDArray[Any]]:
-        X, y = arrow.with_labels(X, y)
+        if not isinstance(X, np.ndarray):
+            X, y = arrow.with_labels(X, y)
         rows = self._embeddings(X)
         return rows, check_labels(y, len(rows), self)
 
     def _embeddings(self, X: Any, known: bool = True) -> NDArray[np.float32]:
         """Embeddings (n, m), as wide as those before where a width is `known`."""
-        X = arrow.without_labels(X)
+        if not isinstance(X, np.ndarray):
+            X = arrow.without_labels(X)
         rows = embeddings(X, self)
         if known:
             validate_data(self, X, reset=False, skip_check_array=True)

@@ -73,9 +73,9 @@ class Counts(Rule):
         return self._with(keys_=keys, seed_=seed, state_=state)
 
     def learn(self, batch: Batch | JournaledRows, class_index: Tensor, n_classes: int) -> Self:
+        sums = self._sums(batch, class_index, n_classes)
         update = counts.update if process_group.world_size() == 1 else update_together
-        sums, codes = self._sums(batch, class_index, n_classes), batch.codes
-        before = counts.grow(self.state_, n_classes)
+        codes, before = batch.codes, counts.grow(self.state_, n_classes)
         return self._with(state_=update(before, codes, class_index, sums))
 
     def unlearn(self, batch: Batch | JournaledRows, class_index: Tensor) -> tuple[Self, int]:
