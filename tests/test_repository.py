@@ -116,10 +116,18 @@ def test_the_readme_shows_the_table_that_the_records_give() -> None:
 
 
 def test_the_page_of_results_is_the_one_that_the_records_give(tmp_path: Path) -> None:
+    from dkvb.benchmark.paper.status import read_status
     from dkvb.benchmark.report import build
+    from dkvb.benchmark.report.sentences import BEGIN, END
 
-    text = build(ROOT / "results").markdown(tmp_path / "results")
+    page = build(ROOT / "results")
+    text = page.markdown(tmp_path / "results")
     assert text == (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    # The README says the same of the reproduction, word for word, and --list has the same status.
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert readme.split(BEGIN)[1].split(END)[0].strip() == page.sentences
+    assert page.sentences in text
+    assert read_status() == page.summary()["status"]
 
 
 def test_the_contract_on_private_modules_finds_imports_from_outside() -> None:

@@ -70,6 +70,36 @@ def plot_accuracy(
     return save_figure(figure, path)
 
 
+def plot_panels(records: Mapping[str, Iterable[RunRecord]], path: str | Path, title: str) -> Path:
+    """Plot the accuracy on all classes over the stream, one panel per name.
+
+    Bands and ticks are those of `plot_accuracy`.
+    """
+    panels = {name: _group(group) for name, group in records.items()}
+    every: Groups = {key: group for groups in panels.values() for key, group in groups.items()}
+    names = list(dict.fromkeys(classifier for classifier, _ in every))
+    colours = {name: f"C{number % 10}" for number, name in enumerate(names)}
+    figure, axes = make_axes(len(panels), width=3.4 * len(panels) + 2.0, height=4.2)
+    for ax, (name, groups) in zip(axes, panels.items(), strict=True):
+        width = max(len(group[0].tasks) for group in groups.values())
+        for (classifier, _), group in groups.items():
+            if group[0].tasks[1:]:
+                curve = _mean_curve(group, width, lambda point: point.accuracy, 100.0)
+                is_point = len(group[0].curve) == 1
+                _draw_curve(ax, *curve, color=colours[classifier], is_point=is_point)
+            else:
+                _draw_tick(ax, _final(group), colours[classifier])
+        ax.set(title=name, xlabel="tasks learned", ylabel="accuracy (%)")
+        ax.set(xlim=(0, width), ylim=(0, 101))
+        ax.set_xticks(range(width + 1))
+    for name, colour in colours.items():
+        axes[-1].plot([], [], color=colour, label=name)
+    _add_legend(axes[-1])
+    note = "(ticks at the right edge: the same classifier on i.i.d. data)"
+    figure.suptitle(f"{title}\n{note}" if title else note, fontsize="medium")
+    return save_figure(figure, path)
+
+
 def plot_losses(records: Iterable[RunRecord], path: str | Path, title: str) -> Path:
     """Plot train and test loss over the stream, one line per classifier and order."""
     groups = _group(records)

@@ -19,6 +19,14 @@ def report(
         Path | None,
         typer.Option(help="Page to write, .html or .md; default: DIR/report.html."),
     ] = None,
+    readme: Annotated[
+        Path | None,
+        typer.Option(help="Also write the sentences on the reproduction into this Markdown file."),
+    ] = None,
+    status: Annotated[
+        Path | None,
+        typer.Option(help="Also write the status of every experiment to this CSV file."),
+    ] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -34,6 +42,8 @@ def report(
             require(package, "report", "dkvb report")
         from dkvb._support.files.atomic import replace_file
         from dkvb.benchmark.report import build
+        from dkvb.benchmark.report.sentences import replace_block
+        from dkvb.benchmark.report.status import status_csv
 
         path = out or folder / "report.html"
         if path.is_dir():
@@ -45,6 +55,11 @@ def report(
         as_text = path.suffix == ".md"
         text = page.markdown(path.with_suffix("")) if as_text else page.html
         replace_file(path, [text.encode()])
+        if readme is not None:
+            replaced = replace_block(readme.read_text(encoding="utf-8"), page.sentences)
+            replace_file(readme, [replaced.encode()])
+        if status is not None:
+            replace_file(status, [status_csv(page.summary()["status"]).encode()])
     if quiet:
         return
     if as_json:
@@ -52,8 +67,7 @@ def report(
         return
     for line in page.collection.notes:
         note(line)
-    marks = [verdict.mark for verdict in page.verdicts]
-    counts = ", ".join(f"{marks.count(m)} {m}" for m in ("✓", "✗", "not measured"))
+    counts = ", ".join(f"{n} {name}" for name, n in page.counts.items() if n)
     here = len({group.experiment for group in page.collection.groups})
     kinds = {group.kind for group in page.collection.groups}
     small = (

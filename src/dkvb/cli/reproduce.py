@@ -73,7 +73,9 @@ def reproduce(
     no_plot: Annotated[
         bool, typer.Option("--no-plot", help="Write records and table, but no figure.")
     ] = False,
-    list_all: Annotated[bool, typer.Option("--list", help="List the experiments.")] = False,
+    list_all: Annotated[
+        bool, typer.Option("--list", help="List the experiments and where they were measured.")
+    ] = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -84,8 +86,19 @@ def reproduce(
     from dkvb.benchmark.paper import EXPERIMENTS, load_experiment
 
     if list_all:
-        for known_name, description in EXPERIMENTS.items():
-            typer.echo(f"{known_name:<18}{description}")
+        from dkvb.benchmark.paper.status import read_status
+
+        status = read_status()
+        if as_json:
+            described = {
+                listed: {"paper": text, "status": status.get(listed, "not measured")}
+                for listed, text in EXPERIMENTS.items()
+            }
+            show(described, as_json, "")
+            return
+        for listed, text in EXPERIMENTS.items():
+            typer.echo(f"{listed:<18}{text}")
+            typer.echo(f"{'':<18}  {status.get(listed, 'not measured')}")
         return
     with clear_errors():
         from dkvb._support import validation
@@ -169,5 +182,5 @@ def _print(summary: dict[str, Any], folder: Path, as_json: bool) -> None:
         return
     show(summary["rows"], as_json, summary["title"], first="")
     for verdict in summary["statements"]:
-        typer.echo(f"{verdict['mark']} {verdict['statement']}: {verdict['evidence']}")
+        typer.echo(f"{verdict['verdict']}: {verdict['statement']}: {verdict['evidence']}")
     typer.echo(f"results: {folder}")

@@ -58,7 +58,7 @@ def test_who_forgets_and_who_does_not(folder: Path) -> None:
     summary = json.loads((folder / "summary.json").read_text())["rows"]
     assert tuple(summary) == MODELS
     for name, row in summary.items():
-        assert list(row) == ["accuracy"]
+        assert list(row) == ["accuracy", "before pruning"]
         assert len(row["accuracy"]) == 4
         if name in BOTTLENECKS:
             assert min(row["accuracy"]) >= 0.9

@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "paper"))  # importlib mode k
 from tiny import run
 
 from dkvb.benchmark.paper import EXPERIMENTS, experiment, toy
+from dkvb.benchmark.paper.encoders import canonical_name
 from dkvb.benchmark.paper.kinds import classify_records
 from dkvb.benchmark.paper.source import Bundled
 from dkvb.benchmark.paper.statements import STATEMENTS, evaluate_statements
@@ -25,7 +26,8 @@ from dkvb.benchmark.plots import make_axes, save_figure
 from dkvb.benchmark.records import RunRecord, append_record, read_records
 from dkvb.benchmark.report import build, figures, heat_maps
 from dkvb.benchmark.report.collect import collect
-from dkvb.benchmark.report.verdicts import evaluate_all
+from dkvb.benchmark.report.sentences import BEGIN, END
+from dkvb.benchmark.report.verdicts import compare_targets, evaluate_all
 from dkvb.cli import app
 
 sys.path.pop(0)
@@ -241,7 +243,8 @@ def test_full_runs_are_judged_and_quick_ones_are_not(runs, tmp_path):
     compared, reader = lines(tmp_path / "full")
     assert compared["cifar10"].group.kind == "full"
     assert "What is marked quick comes from quick runs" in reader.words
-    statement = evaluate_all(collect(tmp_path / "full"))[0]
+    verdicts = evaluate_all(collect(tmp_path / "full"))
+    statement = next(v for v in verdicts if v.statement.startswith("Class-incremental and"))
     assert [own.kind for own in statement.evidence] == ["full", "quick"]
 
 
@@ -374,3 +377,60 @@ def test_figures_are_svg_in_the_colours_of_the_page_or_pixels(monkeypatch):
     assert not ids[0] & ids[1]
     monkeypatch.setattr(figures, "_LARGEST_SVG", 100)
     assert figures.figure(draw, "", 1).html.startswith('<img alt="" src="data:image/png;base64,')
+
+
+@pytest.mark.parametrize("target", targets(), ids=lambda t: f"{t.experiment}-{t.row}-{t.encoder}")
+def test_records_of_every_encoder_are_compared_with_its_number(target, tmp_path):
+    """By the encoder's name in the paper and by its name in `dkvb embed`."""
+    name, _, order = target.row.partition(" (")
+    metric = {"final": "final_accuracy", "relative": "relative_difference", "never": "never_used"}
+    measured = metric[target.measure.split()[0]]
+    for number, encoder in enumerate((target.encoder, canonical_name(target.encoder))):
+        record = RunRecord(
+            classifier=name, stream="", seed=1, classes=[0], tasks=[[0]],
+            config={
+                "order": order.rstrip(")") or "class-incremental", "settings": {}, "changes": {},
+                "data": {"train": target.experiment, "keys": "cifar100", "encoder": encoder},
+            },
+            versions={}, curve=[], accuracy_matrix=[],
+            metrics={measured: target.value / 100 + 0.001, "test_loss": None},
+            times={"learn": 1.0}, extra={"fetched": [], "classes_sharing": []},
+        )  # fmt: skip
+        folder = tmp_path / str(number) / target.experiment
+        folder.mkdir(parents=True)
+        append_record(folder / "records.jsonl", record)
+        found = compare_targets(collect(tmp_path / str(number)))
+        line = next(line for line in found if line.target == target)
+        assert line.verdict == "✓"
+        assert line.mean == pytest.approx(target.value + 0.1)
+
+
+def test_one_figure_has_a_panel_for_each_encoder(runs, tmp_path):
+    rewritten(runs / "cifar10", tmp_path / "runs" / "a" / "cifar10")
+    rewritten(runs / "cifar10", tmp_path / "runs" / "b" / "cifar10", encoder="efficientnet_lite0")
+    report = build(tmp_path / "runs")
+    text = report.markdown(tmp_path / "page")
+    assert re.findall(r"!\[[^]]+\]\(([^)]+)\)", text) == ["page/cifar10.png"]
+    assert "EfficientNet-Lite0" in report.html
+    statement = next(v for v in report.verdicts if v.statement.startswith("Class-incremental and"))
+    assert [line.encoder for line in statement.evidence] == ["resnet50", "efficientnet_lite0"]
+    assert statement.measured_on == "resnet50, efficientnet_lite0"
+
+
+def test_sentences_and_status_are_written_from_the_records(runs, tmp_path):
+    readme, status = tmp_path / "README.md", tmp_path / "status.csv"
+    readme.write_text(f"# Title\n\n{BEGIN}\nold\n{END}\n\nThe end.\n", encoding="utf-8")
+    page = ["--out", str(tmp_path / "page.md"), "--readme", str(readme), "--status", str(status)]
+    found = CliRunner().invoke(app, ["report", str(runs), *page])
+    assert found.exit_code == 0, found.output
+    text = readme.read_text(encoding="utf-8")
+    sentences = build(runs).sentences
+    assert text == f"# Title\n\n{BEGIN}\n{sentences}\n{END}\n\nThe end.\n"
+    assert sentences in (tmp_path / "page.md").read_text(encoding="utf-8")
+    lines = status.read_text(encoding="utf-8").splitlines()
+    assert [line.partition(",")[0] for line in lines[1:]] == list(EXPERIMENTS)
+    assert "growth,not measured" in lines
+    readme.write_text("no marks")
+    found = CliRunner().invoke(app, ["report", str(runs), *page])
+    assert found.exit_code == 2
+    assert "--readme: expected the lines" in found.stderr

@@ -19,12 +19,14 @@ from dkvb.benchmark.grid import ORDERS, DeviceData
 from dkvb.benchmark.jobs import Job
 from dkvb.benchmark.paper import _models
 from dkvb.benchmark.paper._sdmlp import make_sdmlp_jobs
+from dkvb.benchmark.paper.encoders import find_encoder
 from dkvb.benchmark.paper.experiment import Setup
 from dkvb.benchmark.paper.tables import final, get_encoder, get_order, group_by, metric
 from dkvb.benchmark.paper.targets import beside
-from dkvb.benchmark.plots import plot_accuracy
+from dkvb.benchmark.plots import plot_accuracy, plot_panels
 from dkvb.benchmark.records import RunRecord
 
+PANELS = True  # the report draws all encoders in one figure
 TITLE = "CIFAR-10, two classes at a time (Figure 3)"
 
 
@@ -84,5 +86,16 @@ def stream_table(experiment: str, records: Sequence[RunRecord]) -> dict[str, dic
 
 
 def plot(records: Sequence[RunRecord], path: Path, title: str) -> Path:
-    """Plot accuracy over the stream, for our expiry of keys only: the lines coincide."""
-    return plot_accuracy([r for r in records if "key_method=" not in r.classifier], path, title)
+    """Plot accuracy over the stream, for our expiry of keys only: the lines coincide.
+
+    Records of several encoders have one panel each.
+    """
+    shown = [r for r in records if "key_method=" not in r.classifier]
+    by_encoder = group_by(shown, lambda r: get_encoder([r]))
+    if len(by_encoder) == 1:
+        return plot_accuracy(shown, path, title)
+    panels = {}
+    for name, group in by_encoder.items():
+        known = find_encoder(name)
+        panels[known.title if known else name] = group
+    return plot_panels(panels, path, title)

@@ -14,7 +14,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from dkvb.benchmark import streams
 from dkvb.benchmark.grid import ClassifierSpec, DeviceData
 from dkvb.benchmark.jobs import Job, RunSpec
 from dkvb.benchmark.paper import _models, _sweep
+from dkvb.benchmark.paper._fly_curve import WITHIN, curve_within, get_epochs, split_records
 from dkvb.benchmark.paper.experiment import Setup
 from dkvb.benchmark.plots import Series, add_series, make_axes, save_figure
 from dkvb.benchmark.records import RunRecord, mean_and_std
@@ -30,7 +30,6 @@ from dkvb.benchmark.runner import Clock, RunLog
 from dkvb.estimators.registry import make_classifier
 
 TITLE = "FlyModel over epochs (appendix D.2, Figure 7)"
-WITHIN = "fly, within tasks"
 
 
 @dataclass(frozen=True)
@@ -110,27 +109,6 @@ def _run_within(
                 times=clock.seconds,
             ),
         )
-
-
-def get_epochs(record: RunRecord) -> int:
-    """Return the epochs per task of a record."""
-    return int(record.config["settings"]["epochs"])
-
-
-def split_records(records: Sequence[RunRecord]) -> tuple[list[RunRecord], list[RunRecord]]:
-    """Return the records of final accuracies, and those of curves within tasks."""
-    within = [record for record in records if record.classifier == WITHIN]
-    return [record for record in records if record.classifier != WITHIN], within
-
-
-def curve_within(records: Sequence[RunRecord]) -> dict[tuple[int, int], float]:
-    """Return the mean accuracy on the classes seen so far by task and epoch, in percent."""
-    by: dict[tuple[int, int], list[float]] = {}
-    for record in records:
-        for point in record.curve:
-            if point.seen_accuracy is not None and point.epoch is not None:
-                by.setdefault((point.task, point.epoch), []).append(100 * point.seen_accuracy)
-    return {place: fmean(values) for place, values in by.items()}
 
 
 def make_table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:

@@ -95,9 +95,14 @@ def make_jobs(setup: Setup) -> list[Job]:
 
 
 def make_table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
-    """Return the final accuracy on each task after pruning, mean over seeds."""
+    """Return the final accuracy on each task, after and before pruning, mean over seeds."""
     return {
-        name: {"accuracy": _mean([record.extra["pruned_accuracy"] for record in group])}
+        name: {
+            "accuracy": _mean([record.extra["pruned_accuracy"] for record in group]),
+            "before pruning": _mean(
+                [[value or 0.0 for value in record.accuracy_matrix[-1]] for record in group]
+            ),
+        }
         for name, group in group_by(records, lambda record: record.classifier).items()
     }
 

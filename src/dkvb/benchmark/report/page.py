@@ -14,17 +14,24 @@ from typing import Any, NamedTuple
 from markupsafe import Markup
 
 from dkvb.benchmark.paper import EXPERIMENTS, load_experiment
+from dkvb.benchmark.paper.encoders import find_encoder
 from dkvb.benchmark.paper.kinds import KINDS, get_epochs
+from dkvb.benchmark.paper.tables import get_encoder
+from dkvb.benchmark.paper.thresholds import thresholds
 from dkvb.benchmark.records import RunRecord
 from dkvb.benchmark.report import heat_maps
 from dkvb.benchmark.report.captions import CAPTIONS, CONFUSION, MAPS, OVER_TIME
+from dkvb.benchmark.report.choices import CHOICES
 from dkvb.benchmark.report.collect import Collection, Group, collect
 from dkvb.benchmark.report.figures import Image, figure, figure_style
 from dkvb.benchmark.report.formatting import duration, listed, ranges, shown
+from dkvb.benchmark.report.sentences import make_sentences
+from dkvb.benchmark.report.status import make_status
 from dkvb.benchmark.report.verdicts import (
     StatementVerdict,
     TargetComparison,
     compare_targets,
+    count_verdicts,
     evaluate_all,
 )
 
@@ -69,7 +76,7 @@ class Report:
         """The HTML page, with styles and figures inside."""
         numbers = count(1)
         pictures = {
-            name: [_pictures(part.group, numbers) for part in sections]
+            name: [_pictures(group, numbers) for group in _figure_groups(sections)]
             for name, sections in self.parts.items()
         }
         css = Markup((files(__package__) / "page.css").read_text(encoding="utf-8"))
@@ -81,7 +88,7 @@ class Report:
         The page belongs beside that folder, with its name and the suffix .md.
         """
         drawn = {
-            name: [_drawn_to(part.group, images) for part in sections]
+            name: [_drawn_to(group, images) for group in _figure_groups(sections)]
             for name, sections in self.parts.items()
         }
         own_name = images.with_suffix(".md").name
@@ -100,9 +107,24 @@ class Report:
             encoders=list(dict.fromkeys(g.encoder for g in self.collection.groups if g.encoder)),
             quick_note=KINDS["quick"].partition(": ")[2],
             kinds=sorted({group.kind for group in self.collection.groups}),
+            counts=self.counts,
+            sentences=self.sentences,
+            choices=CHOICES,
+            thresholds=thresholds(),
+            encoder_notes=_encoder_notes(self.collection),
             **more,
         )
         return text
+
+    @property
+    def sentences(self) -> str:
+        """The sentences on the reproduction, as in the README."""
+        return make_sentences(self.collection, self.comparisons, self.verdicts)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many statements have each verdict."""
+        return count_verdicts(self.verdicts)
 
     def summary(self) -> dict[str, Any]:
         """Return the report as plain types."""
@@ -121,6 +143,8 @@ class Report:
                 for line in self.comparisons
             ],
             "statements": [{**asdict(v), "mark": v.mark} for v in self.verdicts],
+            "verdicts": self.counts,
+            "status": make_status(self.collection, self.verdicts),
         }
 
 
@@ -150,7 +174,30 @@ def _template(name: str) -> Any:
     return environment.from_string(source)
 
 
-def _pictures(group: Group, numbers: Iterator[int]) -> list[Picture]:
+def _figure_groups(sections: Sequence[Part]) -> list[Group | None]:
+    """Return the group that each part draws.
+
+    Experiments with `PANELS` draw the encoders of full runs in the figure of the first; the other
+    parts draw none.
+    """
+    groups: list[Group | None] = [part.group for part in sections]
+    full = [part.group for part in sections if part.group.kind == "full"]
+    if len(full) > 1 and getattr(load_experiment(full[0].experiment), "PANELS", False):
+        every = [record for group in full for record in group.records]
+        groups = [None if group in full else group for group in groups]
+        groups[0] = replace(full[0], records=every)
+    return groups
+
+
+def _encoder_notes(collection: Collection) -> dict[str, str]:
+    """Return what is special about the embeddings of each encoder."""
+    found = [find_encoder(group.encoder) for group in collection.groups if group.kind == "full"]
+    return {encoder.name: encoder.note for encoder in found if encoder and encoder.note}
+
+
+def _pictures(group: Group | None, numbers: Iterator[int]) -> list[Picture]:
+    if group is None:
+        return []
     return [
         picture
         for draw, caption in _drawings(group)
@@ -158,8 +205,10 @@ def _pictures(group: Group, numbers: Iterator[int]) -> list[Picture]:
     ]
 
 
-def _drawn_to(group: Group, images: Path) -> str:
-    """Draw the experiment's own figure into the folder and return its name."""
+def _drawn_to(group: Group | None, images: Path) -> str:
+    """Draw the experiment's own figure into the folder and return its name; empty without one."""
+    if group is None:
+        return ""
     variant = "".join(f"-{word}" for word in group.variant if word not in ("", "resnet50", "full"))
     name = re.sub(r"[^\w.-]+", "-", group.experiment + variant) + ".png"
     images.mkdir(parents=True, exist_ok=True)
@@ -178,7 +227,7 @@ def _drawings(group: Group) -> Iterator[tuple[Callable[[Path], Any], str]]:
         records = [replace(record, extra=_without_map(record.extra)) for record in records]
     yield partial(module.plot, records, title=""), CAPTIONS[group.experiment]
     if group.experiment in _BY_CLASS:
-        chosen = heat_maps.shown(group.records)
+        chosen = heat_maps.shown([r for r in group.records if get_encoder([r]) == group.encoder])
         confused = [record for record in chosen if "confusion" in record.extra]
         if confused:
             yield partial(heat_maps.confusion, confused), CONFUSION

@@ -6,7 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dkvb.benchmark.paper.encoders import canonical_name
-from dkvb.benchmark.paper.statements import evaluate_statements
+from dkvb.benchmark.paper.kinds import KINDS
+from dkvb.benchmark.paper.statements import STATEMENTS, decide, evaluate_statements
+from dkvb.benchmark.paper.statements.base import (
+    CONTRADICTED,
+    HOLDS,
+    NOT_MEASURED,
+    TAUTOLOGY,
+    UNAVAILABLE,
+)
 from dkvb.benchmark.paper.tables import group_by, metric
 from dkvb.benchmark.paper.targets import Target, targets
 from dkvb.benchmark.records import Number, RunRecord
@@ -18,6 +26,7 @@ _METRICS = {
     "relative difference (%)": "relative_difference",
     "never used (%)": "never_used",
 }
+VERDICTS = (HOLDS, CONTRADICTED, TAUTOLOGY, UNAVAILABLE, NOT_MEASURED)
 
 
 @dataclass(frozen=True)
@@ -93,29 +102,65 @@ class StatementVerdict:
     """A statement of the paper with all evidence, that of the paper's own settings first."""
 
     statement: str
+    place: str
     experiments: Sequence[str]
+    measure: str
+    threshold: str
     evidence: Sequence[Evidence]
+    verdict: str  # "holds", "contradicted", "tautology", "not measurable here", "not measured"
+    reason: str  # why it is not measurable here
 
     @property
     def mark(self) -> str:
-        """The mark of the first evidence, or "not measured"."""
-        return self.evidence[0].mark if self.evidence else "not measured"
+        """✓ or ✗, or "not measured"."""
+        marks = {HOLDS: "✓", TAUTOLOGY: "✓", CONTRADICTED: "✗"}
+        return marks.get(self.verdict, "not measured")
+
+    @property
+    def measured_on(self) -> str:
+        """The encoders whose records decide, and whether it is one alone."""
+        names = list(dict.fromkeys(line.encoder for line in self.evidence if line.encoder))
+        return f"{names[0]} only" if len(names) == 1 else ", ".join(names) or "–"
 
 
 def evaluate_all(collection: Collection) -> list[StatementVerdict]:
-    """Return a verdict on every statement, with separate evidence per encoder and kind."""
+    """Return a verdict on every statement, with separate evidence per encoder and kind.
+
+    The evidence closest to the paper's settings decides: it must agree for every encoder. Records
+    of synthetic embeddings or of quick runs decide nothing that cannot be measured here.
+    """
     variants: dict[tuple[str, str], dict[str, Sequence[RunRecord]]] = {}
     for group in collection.groups:
         variants.setdefault(group.variant, {})[group.experiment] = group.records
     by_variant = {variant: evaluate_statements(records) for variant, records in variants.items()}
     verdicts = []
-    for number, empty in enumerate(evaluate_statements({})):
-        names = empty.experiment.split(", ")
-        order = [group.variant for name in names for group in collection.of(name)]
+    for number, statement in enumerate(STATEMENTS):
+        order = [g.variant for name in statement.experiments for g in collection.of(name)]
         evidence = [
-            Evidence(*variant, verdict.mark, verdict.evidence)
+            Evidence(*variant, found.mark, found.evidence)
             for variant in dict.fromkeys(order)
-            if (verdict := by_variant[variant][number]).mark != "not measured"
+            if (found := by_variant[variant][number]).mark != "not measured"
         ]
-        verdicts.append(StatementVerdict(empty.statement, names, evidence))
+        evidence.sort(key=lambda line: list(KINDS).index(line.kind))
+        deciding = [line for line in evidence if line.kind == evidence[0].kind]
+        if statement.unavailable and deciding and deciding[0].kind != "full":
+            deciding = []
+        verdicts.append(
+            StatementVerdict(
+                statement.text,
+                statement.place,
+                statement.experiments,
+                statement.measure,
+                statement.threshold,
+                evidence,
+                decide(statement, [line.mark == "✓" for line in deciding]),
+                statement.unavailable,
+            )
+        )
     return verdicts
+
+
+def count_verdicts(verdicts: Sequence[StatementVerdict]) -> dict[str, int]:
+    """Return how many statements have each verdict."""
+    found = [verdict.verdict for verdict in verdicts]
+    return {name: found.count(name) for name in VERDICTS}
