@@ -105,6 +105,15 @@ def test_tensors_on_cuda_are_taken():
     assert np.array_equal(plain.predict(x), plain.predict(X))
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+def test_a_batch_of_the_cpu_is_read_on_cuda():
+    """Rows whose keys were never used are picked by a tensor on the GPU."""
+    model = BottleneckClassifier(KEYS, rule="sgd", device="cuda").fit(X[:3], NUMBERS[:3])
+    batch = model.batch(torch.tensor(X))
+    assert len(batch.codes) == len(X)
+    assert np.array_equal(model.predict(batch), model.predict(X))
+
+
 @pytest.mark.parametrize("rule", RULES)
 def test_more_classes_than_can_be_counted(rule, monkeypatch):
     monkeypatch.setattr(base, "MOST_CLASSES", 2)

@@ -30,7 +30,7 @@ class PickedRows:
 def picked(array: Any, rows: Any) -> Any:
     """Some rows of an array, a tensor or of rows picked before."""
     if isinstance(array, Tensor):
-        return array[rows]
+        return array[rows.to(array.device) if isinstance(rows, Tensor) else rows]
     rows = rows.cpu().numpy() if isinstance(rows, Tensor) else rows
     if isinstance(array, PickedRows):
         return PickedRows(array._array, array._places[rows])
