@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from dkvb import __version__
 from dkvb._support.files import atomic
 from dkvb.benchmark.grid import parse_spec
+from dkvb.benchmark.paper import EXPERIMENTS
 from dkvb.benchmark.plots import plot_accuracy
 from dkvb.benchmark.records import read_records
 from dkvb.cli import app
@@ -425,7 +426,11 @@ def test_reproduce_names_its_experiments(tmp_path):
     assert listed.exit_code == 0
     names = [line.split()[0] for line in listed.stdout.splitlines()]
     assert names[:4] == ["toy", "cifar10", "loss", "key-dim"]
-    assert len(names) == 20
+    assert len(names) == len(EXPERIMENTS)
+    assert "| measured at full length on resnet50" in listed.stdout
+    assert "not measurable here: no CLIP embeddings" in listed.stdout
+    status = json.loads(dkvb("reproduce", "--list", "--json").stdout)
+    assert status["imagenet"]["status"].startswith("measured on synthetic embeddings")
     for arguments in (("nonesuch",), ()):
         refused = dkvb("reproduce", *arguments, "--out", tmp_path / "out")
         assert_refused(refused, tmp_path, "NAME: expected")

@@ -97,8 +97,7 @@ def reproduce(
             show(described, as_json, "")
             return
         for listed, text in EXPERIMENTS.items():
-            typer.echo(f"{listed:<18}{text}")
-            typer.echo(f"{'':<18}  {status.get(listed, 'not measured')}")
+            typer.echo(f"{listed:<18}{text} | {status.get(listed, 'not measured')}")
         return
     with clear_errors():
         from dkvb._support import validation

@@ -134,231 +134,231 @@ GOOD = terms(
 BAD = terms(bottleneck=(0.9, 0.2, 0.1, 1.0), linear=(0.1, 0.1, 0.1, 0.1), mlp=(0.1, 0.1, 0.1, 0.1))
 
 CASES = {
-    "Class-incremental and i.i.d. training end at the same accuracy, across all backbones": (
+    "class-incremental and i.i.d. training end at the same accuracy, across all backbones": (
         {"cifar10": both(0.816, 0.82)},
         {"cifar10": both(0.814, 0.82)},
     ),
-    "The final accuracy does not depend on the class split": (
+    "the final accuracy does not depend on the class split": (
         {"cifar10": both(0.81, 0.815) + both(0.83, 0.829, seed=2)},  # keys may differ
         {"cifar10": both(0.81, 0.815) + both(0.81, 0.83, seed=2)},
     ),
-    "Linear probe and MLP forget": (
+    "linear probe and MLP forget": (
         {"cifar10": [record("linear", 0.2), record("linear:bias=false", 0.21), record("mlp", 0.2)]},
         {"cifar10": [record("linear", 0.2), record("mlp", 0.5)]},
     ),
-    "The bottleneck has the same loss class-incrementally and i.i.d.": (
+    "i.i.d. and class-incremental loss agree": (
         {"loss": both(0, 0, loss=2.2) + both(0, 0, loss=2.0, classifier="linear")[:1]
          + [record("linear", order="iid", loss=0.5)]},
         {"loss": [record(loss=2.2), record(order="iid", loss=1.0), record("linear", loss=1.0),
                   record("linear", order="iid", loss=1.0)]},
     ),
-    "The best key dimension is 8 to 12": (
+    "the best key dimension is 8 to 12": (
         {"key-dim": sweep("key_dim", {4: 0.7, 8: 0.82, 16: 0.81})},
         {"key-dim": sweep("key_dim", {4: 0.7, 8: 0.80, 16: 0.81})},
     ),
-    "Four times fewer pairs cost little": (
+    "four times fewer pairs cost little": (
         {"pairs": sweep("n_pairs", {1024: 0.80, 4096: 0.81})},
         {"pairs": sweep("n_pairs", {1024: 0.70, 4096: 0.81})},
     ),
-    "I.i.d. and class-incremental accuracy differ at 256 pairs or fewer": (
+    "i.i.d. and class-incremental accuracy differ at 256 pairs or fewer": (
         {"pairs": sweep("n_pairs", {256: 0.70, 4096: 0.81})
          + sweep("n_pairs", {256: 0.75, 4096: 0.81}, order="iid")},
         {"pairs": sweep("n_pairs", {256: 0.75, 4096: 0.81})
          + sweep("n_pairs", {256: 0.75, 4096: 0.81}, order="iid")},
     ),
-    "Codebooks matter slightly more than pairs": (
+    "codebooks matter slightly more than pairs": (
         {"codebooks": sweep("n_codebooks", {16: 0.70, 256: 0.81}),
          "pairs": sweep("n_pairs", {256: 0.75, 4096: 0.81})},
         {"codebooks": sweep("n_codebooks", {16: 0.80, 256: 0.81}),
          "pairs": sweep("n_pairs", {256: 0.75, 4096: 0.81})},
     ),
-    "Key data matters little, the oracle is slightly better": (
+    "key data matters little, the oracle slightly better": (
         {"key-data": [record(final=0.82, keys="cifar10"), record(final=0.81)]},
         {"key-data": [record(final=0.80, keys="cifar10"), record(final=0.81)]},
     ),
-    "Label smoothing does not matter": (
+    "label smoothing does not matter": (
         {"label-smoothing": sweep("label_smoothing", {0.0: 0.81, 0.1: 0.812})},
         {"label-smoothing": sweep("label_smoothing", {0.0: 0.81, 0.1: 0.83})},
     ),
-    "The number of classes per task does not matter": (
+    "the number of classes per task does not matter": (
         {"granularity": [record(tasks=2, final=0.81), record(tasks=10, final=0.812)]},
         {"granularity": [record(tasks=2, final=0.81), record(tasks=10, final=0.7)]},
     ),
-    "The FlyModel ends at a very low accuracy after 2,000 epochs per task": (
+    "the FlyModel collapses over epochs": (
         {"fly": sweep("epochs", {1: 0.7, 2000: 0.2})},
         {"fly": sweep("epochs", {1: 0.7, 2000: 0.7})},
     ),
-    "Weight decay does not prevent forgetting": (
+    "weight decay does not prevent forgetting": (
         {"weight-decay": [record("linear:weight_decay=0.01", 0.2),
                           record("mlp:weight_decay=0.01", 0.2)]},
         {"weight-decay": [record("linear:weight_decay=0.01", 0.6)]},
     ),
-    "Noise on embeddings is harmless until α = 0.1": (
+    "noise on embeddings is harmless until α = 0.1": (
         {"noise": noise({0.0: 0.81, 0.1: 0.80, 1.0: 0.5})},
         {"noise": noise({0.0: 0.81, 0.1: 0.60, 1.0: 0.5})},
     ),
-    "Most pairs are fetched 10,000 to 150,000 times": (
+    "most pairs are fetched 10,000 to 150,000 times": (
         {"codes": [record("ema", metrics={"fetched_10k_to_150k": 0.6})]},
         {"codes": [record("ema", metrics={"fetched_10k_to_150k": 0.4})]},
     ),
-    "About 28 % of pairs are never used": (
+    "about 28 % of pairs are never used": (
         {"codes": [record("ema", metrics={"never_used": 0.1}),
                    record("ema-reference", metrics={"never_used": 0.27})]},
         {"codes": [record("ema", metrics={"never_used": 0.1})]},
     ),
-    "Values learned i.i.d. and class-incrementally differ by about 2 %": (
+    "values learned i.i.d. and class-incrementally differ by about 2 %": (
         {"values": [record(metrics={"relative_difference": 0.02})]},
         {"values": [record(metrics={"relative_difference": 0.2})]},
     ),
-    "A shift that changes no code changes nothing (the shift term is zero)": (
+    "a shift that changes no code changes nothing (Theorem 1)": (
         {"theorem": [record(metrics={"unchanged_shift": 0.0})]},
         {"theorem": [record(metrics={"unchanged_shift": 0.01})]},
     ),
-    "Discretisation and random projection reduce the shift term": (
+    "discretisation and random projection reduce the shift term": (
         {"theorem": GOOD}, {"theorem": BAD},
     ),
-    "The complexity term vanishes for the bottleneck": ({"theorem": GOOD}, {"theorem": BAD}),
-    "The bottleneck has a smaller bound than models without it": (
+    "the complexity term vanishes for the bottleneck": ({"theorem": GOOD}, {"theorem": BAD}),
+    "the bottleneck has a smaller bound than models without it": (
         {"theorem": GOOD}, {"theorem": BAD},
     ),
-    "The bottleneck prevents over-fitting": ({"theorem": GOOD}, {"theorem": BAD}),
-    "A perturbation in the null space of the projections has no effect": (
+    "the bottleneck prevents over-fitting": ({"theorem": GOOD}, {"theorem": BAD}),
+    "a perturbation in the null space of the projections has no effect": (
         {"theorem": keys_of_theorem()}, {"theorem": keys_of_theorem(changed=0.1)},
     ),
-    "There is a large null space": (
+    "there is a large null space": (
         {"theorem": keys_of_theorem(null=3)}, {"theorem": keys_of_theorem(null=0)},
     ),
-    "The bottleneck outperforms SDMLP on the same backbone": (
+    "the bottleneck outperforms SDMLP on the same backbone": (
         {"cifar10": [record(final=0.8), record("sdmlp:n_neurons=9", 0.7)]},
         {"cifar10": [record(final=0.8), record("sdmlp:n_neurons=9", 0.9)]},
     ),
-    "The bottleneck outperforms SDMLP on CIFAR-100": (
+    "the bottleneck outperforms SDMLP on CIFAR-100": (
         {"cifar100": [record(final=0.5), record("sdmlp:n_neurons=9", 0.4)]},
         {"cifar100": [record(final=0.5), record("sdmlp:n_neurons=9", 0.6)]},
     ),
-    "Linear probe and MLP over-fit on the most recent data": (
+    "linear probe and MLP over-fit on the most recent data": (
         {"toy": toy([0.0, 0.0, 1.0], [1.0] * 3, [1.0] * 3)},
         {"toy": toy([0.0, 0.5, 1.0], [1.0] * 3, [1.0] * 3)},
     ),
-    "A bottleneck with one codebook minimises interference": (
+    "a bottleneck with one codebook minimises interference": (
         {"toy": toy([0.0] * 3, [0.95] * 3, [1.0] * 3)},
         {"toy": toy([0.0] * 3, [0.95, 0.5, 1.0], [1.0] * 3)},
     ),
-    "Twenty codebooks with random projections work just as well": (
+    "twenty codebooks with random projections work just as well": (
         {"toy": toy([0.0] * 3, [0.95] * 3, [0.94] * 3)},
         {"toy": toy([0.0] * 3, [0.95] * 3, [0.5] * 3)},
     ),
-    "The bottleneck learns and integrates new information": (
+    "the bottleneck learns and integrates new information": (
         {"cifar10": [along([0.2, 0.4])]}, {"cifar10": [along([0.4, 0.3])]},
     ),
-    "The bottleneck substantially reduces forgetting": (
+    "the bottleneck substantially reduces forgetting": (
         {"cifar10": [record(n, metrics={"forgetting": v})
                      for n, v in (("bottleneck", 0.1), ("linear", 0.9), ("mlp", 0.9))]},
         {"cifar10": [record(n, metrics={"forgetting": v})
                      for n, v in (("bottleneck", 0.6), ("linear", 0.9), ("mlp", 0.9))]},
     ),
-    "A value receives about the same gradients over the whole training": (
+    "a value receives about the same gradients over the whole training": (
         {"values": [record(metrics={"relative_difference": 0.0})]},
         {"values": [record(metrics={"relative_difference": 0.2})]},
     ),
-    "Learning curves are smooth": (
+    "learning curves are smooth": (
         {"cifar10": [along([0.2, 0.4]), along([0.5, 0.2], "linear")]},
         {"cifar10": [along([0.4, 0.2]), along([0.5, 0.2], "linear")]},
     ),
-    "A linear probe may perform better on i.i.d. data": (
+    "a linear probe may perform better on i.i.d. data": (
         {"cifar10": [record(final=0.8, order="iid"), record("linear", 0.9, "iid")]},
         {"cifar10": [record(final=0.8, order="iid"), record("linear", 0.7, "iid")]},
     ),
-    "The bottleneck does not over-fit like other approaches": (
+    "the bottleneck does not over-fit like other approaches": (
         {"loss": [along([0.8], test=2.2, train=2.2), along([0.2], "linear", test=3.0, train=0.1)]},
         {"loss": [along([0.8], test=2.9, train=2.2), along([0.2], "linear", test=3.0, train=0.1)]},
     ),
-    "More pairs are better": (
+    "more pairs are better": (
         {"pairs": sweep("n_pairs", {1: 0.1, 2: 0.2, 4: 0.3})},
         {"pairs": sweep("n_pairs", {1: 0.1, 2: 0.4, 4: 0.3})},
     ),
-    "More pairs than 4,096 would still help": (
+    "more pairs than 4,096 would still help": (
         {"pairs": sweep("n_pairs", {2048: 0.80, 4096: 0.81})},
         {"pairs": sweep("n_pairs", {2048: 0.81, 4096: 0.81})},
     ),
-    "More codebooks are better": (
+    "more codebooks are better": (
         {"codebooks": sweep("n_codebooks", {1: 0.1, 2: 0.2, 4: 0.3})},
         {"codebooks": sweep("n_codebooks", {1: 0.1, 2: 0.2, 4: 0.1})},
     ),
-    "More codebooks lower the training loss": (
+    "more codebooks lower the training loss": (
         {"codebooks": [along([0.5], order="iid", train=t, settings={"n_codebooks": n})
                        for n, t in ((16, 2.0), (256, 1.0))]},
         {"codebooks": [along([0.5], order="iid", train=t, settings={"n_codebooks": n})
                        for n, t in ((16, 1.0), (256, 2.0))]},
     ),
-    "Codebooks do not yet increase the constant c of Theorem 1": (
+    "codebooks do not yet increase the constant c of Theorem 1": (
         {"theorem": keys_of_theorem(growth=(2, 2))}, {"theorem": keys_of_theorem(growth=(2, 9))},
     ),
-    "Keys from STL-10 or ImageNet do as well": (
+    "keys from STL-10 or ImageNet do as well": (
         {"key-data": [record(final=0.82, keys="cifar10"), record(final=0.81, keys="stl10")]},
         {"key-data": [record(final=0.82, keys="cifar10"), record(final=0.71, keys="stl10")]},
     ),
-    "The distance from keys estimates the level of distribution shift": (
+    "the distance from keys estimates the level of distribution shift": (
         {"shift-signal": shifts(0.8)}, {"shift-signal": shifts(0.8, alarms=0.3)},
     ),
-    "Pairs can be added when the distribution shifts": (
+    "pairs can be added when the distribution shifts": (
         {"growth": [record("sgd, keys fixed", 0.7), record("sgd, keys grown", 0.8)]},
         {"growth": [record("sgd, keys fixed", 0.8), record("sgd, keys grown", 0.7)]},
     ),
-    "Keys can be fine-tuned asynchronously without labels": (
+    "keys can be fine-tuned asynchronously without labels": (
         {"refit": named(keys_fixed=0.7, keys_task=0.8)},
         {"refit": named(keys_fixed=0.7, keys_task=0.6)},
     ),
-    "A parametric decoder improves i.i.d. performance": (
+    "a parametric decoder improves i.i.d. performance": (
         {"decoders": decoders(0.8, 0.9, 0.8, "iid")}, {"decoders": decoders(0.8, 0.7, 0.8, "iid")},
     ),
-    "In incremental learning a decoder must be regularised or fixed": (
+    "in incremental learning a decoder must be regularised or fixed": (
         {"decoders": decoders(0.8, 0.2, 0.7, "class-incremental")},
         {"decoders": decoders(0.8, 0.9, 0.7, "class-incremental")},
     ),
-    "Pre-trained generative decoders are promising": (
+    "pre-trained generative decoders are promising": (
         {"generation": [record("decoder fixed", order=o, metrics={"explained_variance": v})
                         for o, v in (("class-incremental", 0.30), ("iid", 0.31))]},
         {"generation": [record("decoder fixed", order=o, metrics={"explained_variance": v})
                         for o, v in (("class-incremental", 0.10), ("iid", 0.31))]},
     ),
-    "The price of the bottleneck is a slightly lower performance": (
+    "the price of the bottleneck is a slightly lower performance": (
         {"cifar10": [record(final=0.8), record("linear", 0.82, "iid")]},
         {"cifar10": [record(final=0.8), record("linear", 0.92, "iid")]},
     ),
-    "Gradients into keys and projection can improve performance": (
+    "gradients into keys and projection can improve performance": (
         {"straight-through": named("iid", values_alone=0.7, sampled=0.8)},
         {"straight-through": named("iid", values_alone=0.7, sampled=0.6)},
     ),
-    "The FlyModel learns at the beginning of a task and drops within it": (
+    "the FlyModel learns at the beginning of a task and drops within it": (
         {"fly": fly_within([0.9, 0.9], [0.8, 0.5])}, {"fly": fly_within([0.9, 0.9], [0.5, 0.8])},
     ),
-    "With 1,000 classes in 500 tasks, both orders end within a point": (
+    "with 1,000 classes in 500 tasks, both orders end within a point": (
         {"imagenet": both(0.49, 0.495)}, {"imagenet": both(0.40, 0.49)},
     ),
-    "Noise on pixels is harmless until α = 0.1": (
+    "noise on pixels is harmless until α = 0.1": (
         {"noise": noise({0.0: 0.81, 0.1: 0.80}, "pixels")},
         {"noise": noise({0.0: 0.81, 0.1: 0.15}, "pixels")},
     ),
-    "Noise on normalised inputs is harmless until α = 0.1": (
+    "noise on normalised inputs is harmless until α = 0.1": (
         {"noise": noise({0.0: 0.81, 0.1: 0.80, 1.0: 0.2}, "inputs")},
         {"noise": noise({0.0: 0.81, 0.1: 0.15, 1.0: 0.2}, "inputs")},
     ),
-    "The discrete bottleneck confers additional robustness": (
+    "the discrete bottleneck confers additional robustness": (
         {"noise": noise({0.0: 0.8, 0.1: 0.7}, "pixels")
          + noise({0.0: 0.9, 0.1: 0.5}, "pixels", "linear")},
         {"noise": noise({0.0: 0.8, 0.1: 0.2}, "pixels")
          + noise({0.0: 0.9, 0.1: 0.5}, "pixels", "linear")},
     ),
-    "Keys broadly cover the key data": (
+    "keys broadly cover the key data": (
         {"codes": [record("ema", metrics={"used_on_key_data": 0.75, "distinct_keys": 0.75})]},
         {"codes": [record("ema", metrics={"used_on_key_data": 0.5, "distinct_keys": 0.75})]},
     ),
-    "On the target, coverage is sparser than on the key data": (
+    "on the target, coverage is sparser than on the key data": (
         {"codes": [record("ema", metrics={"used_on_key_data": 0.99, "never_used": 0.1})]},
         {"codes": [record("ema", metrics={"used_on_key_data": 0.5, "never_used": 0.1})]},
     ),
-    "Most keys are shared among many samples and classes": (
+    "most keys are shared among many samples and classes": (
         {"codes": [record("ema", metrics={"samples_per_used_pair": 9, "pairs_of_one_class": 0.1,
                                           "classes_per_used_pair": 3})]},
         {"codes": [record("ema", metrics={"samples_per_used_pair": 9, "pairs_of_one_class": 0.9,
@@ -370,25 +370,25 @@ CASES = {
             {experiment: encoded(encoder, [record(row, value / 100 - 0.1, order)])},
         )
         for text, experiment, encoder, row, order, value in (
-            ("Final accuracy of 81.5 % on CIFAR-10 with ResNet50",
+            ("final accuracy of 81.5 % on CIFAR-10 with ResNet50",
              "cifar10", "resnet50", "bottleneck", "class-incremental", 81.5),
-            ("Final accuracy of 91.3 % on CIFAR-10 with CLIP",
+            ("final accuracy of 91.3 % on CIFAR-10 with CLIP",
              "cifar10", "clip_vit_b32", "bottleneck", "class-incremental", 91.3),
-            ("Final accuracy of 66.3 % on CIFAR-10 with SwAV",
+            ("final accuracy of 66.3 % on CIFAR-10 with SwAV",
              "cifar10", "swav_resnet50w2", "bottleneck", "class-incremental", 66.3),
-            ("Final accuracy of 62.5 % on CIFAR-10 with DINO",
+            ("final accuracy of 62.5 % on CIFAR-10 with DINO",
              "cifar10", "dino", "bottleneck", "class-incremental", 62.5),
-            ("Final accuracy of 77.3 % on CIFAR-10 with ConvMixer",
+            ("final accuracy of 77.3 % on CIFAR-10 with ConvMixer",
              "cifar10", "convmixer", "bottleneck", "class-incremental", 77.3),
             ("SDMLP reaches 71 % on ConvMixer",
              "cifar10", "convmixer", "sdmlp:n_neurons=10000", "class-incremental", 71),
-            ("Final accuracy of 54.7 % on CIFAR-100 with ResNet50",
+            ("final accuracy of 54.7 % on CIFAR-100 with ResNet50",
              "cifar100", "resnet50", "bottleneck", "class-incremental", 54.7),
-            ("Final accuracy of 64 % on CIFAR-100 with CLIP",
+            ("final accuracy of 64 % on CIFAR-100 with CLIP",
              "cifar100", "clip", "bottleneck", "class-incremental", 64),
-            ("Final accuracy of 49.0 % on ImageNet with CLIP",
+            ("final accuracy of 49.0 % on ImageNet with CLIP",
              "imagenet", "clip_vit_b32", "bottleneck", "class-incremental", 49),
-            ("Final accuracy of 49.9 % on ImageNet with CLIP, i.i.d.",
+            ("final accuracy of 49.9 % on ImageNet with CLIP, i.i.d.",
              "imagenet", "clip_vit_b32", "bottleneck", "iid", 49.9),
         )
     },
@@ -410,9 +410,9 @@ def test_a_statement_agrees_or_not(text):
 
 # Nothing could contradict it, or nothing can measure it.
 WITHOUT_CASE = {
-    "No task boundaries are needed",
-    "It is essential to have two separate sets of codes",
-    "Fine-tuning the encoder would distort features",
+    "no task boundaries are needed",
+    "it is essential to have two separate sets of codes",
+    "fine-tuning the encoder would distort features",
 }
 
 

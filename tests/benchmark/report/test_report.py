@@ -244,7 +244,7 @@ def test_full_runs_are_judged_and_quick_ones_are_not(runs, tmp_path):
     assert compared["cifar10"].group.kind == "full"
     assert "What is marked quick comes from quick runs" in reader.words
     verdicts = evaluate_all(collect(tmp_path / "full"))
-    statement = next(v for v in verdicts if v.statement.startswith("Class-incremental and"))
+    statement = next(v for v in verdicts if v.statement.startswith("class-incremental and"))
     assert [own.kind for own in statement.evidence] == ["full", "quick"]
 
 
@@ -412,7 +412,7 @@ def test_one_figure_has_a_panel_for_each_encoder(runs, tmp_path):
     text = report.markdown(tmp_path / "page")
     assert re.findall(r"!\[[^]]+\]\(([^)]+)\)", text) == ["page/cifar10.png"]
     assert "EfficientNet-Lite0" in report.html
-    statement = next(v for v in report.verdicts if v.statement.startswith("Class-incremental and"))
+    statement = next(v for v in report.verdicts if v.statement.startswith("class-incremental and"))
     assert [line.encoder for line in statement.evidence] == ["resnet50", "efficientnet_lite0"]
     assert statement.measured_on == "resnet50, efficientnet_lite0"
 

@@ -129,7 +129,7 @@ def _key_set(record: RunRecord) -> str:
 
 ABLATIONS: tuple[Statement, ...] = (
     Statement(
-        "The best key dimension is 8 to 12",
+        "the best key dimension is 8 to 12",
         "section 5.3, Figure 5a",
         ("key-dim",),
         "final accuracy by key dimension",
@@ -137,7 +137,7 @@ ABLATIONS: tuple[Statement, ...] = (
         _best_key_dim,
     ),
     Statement(
-        "More pairs are better",
+        "more pairs are better",
         "section 5.3, Figure 5b",
         ("pairs",),
         "final accuracy by pairs",
@@ -145,7 +145,7 @@ ABLATIONS: tuple[Statement, ...] = (
         _more_is_better("n_pairs"),
     ),
     Statement(
-        "Four times fewer pairs cost little",
+        "four times fewer pairs cost little",
         "section 5.3, Figure 5b",
         ("pairs",),
         "points lost",
@@ -153,7 +153,7 @@ ABLATIONS: tuple[Statement, ...] = (
         _fewer_pairs,
     ),
     Statement(
-        "More pairs than 4,096 would still help",
+        "more pairs than 4,096 would still help",
         "section 5.3, Figure 5b",
         ("pairs",),
         "points gained by the last doubling",
@@ -161,7 +161,7 @@ ABLATIONS: tuple[Statement, ...] = (
         _still_improving,
     ),
     Statement(
-        "I.i.d. and class-incremental accuracy differ at 256 pairs or fewer",
+        "i.i.d. and class-incremental accuracy differ at 256 pairs or fewer",
         "section 5.3, Figure 5b",
         ("pairs",),
         "i.i.d. minus class-incremental accuracy",
@@ -169,7 +169,7 @@ ABLATIONS: tuple[Statement, ...] = (
         _parting,
     ),
     Statement(
-        "More codebooks are better",
+        "more codebooks are better",
         "section 5.3, Figure 5c",
         ("codebooks",),
         "final accuracy by codebooks",
@@ -177,7 +177,7 @@ ABLATIONS: tuple[Statement, ...] = (
         _more_is_better("n_codebooks"),
     ),
     Statement(
-        "Codebooks matter slightly more than pairs",
+        "codebooks matter slightly more than pairs",
         "section 5.3, Figure 5c",
         ("codebooks", "pairs"),
         "points lost for equal factors",
@@ -185,7 +185,7 @@ ABLATIONS: tuple[Statement, ...] = (
         _books_over_pairs,
     ),
     Statement(
-        "More codebooks lower the training loss",
+        "more codebooks lower the training loss",
         "section 5.3; appendix B",
         ("codebooks",),
         "training cross entropy after i.i.d. training",
@@ -193,7 +193,7 @@ ABLATIONS: tuple[Statement, ...] = (
         _lower_training_loss,
     ),
     Statement(
-        "Codebooks do not yet increase the constant c of Theorem 1",
+        "codebooks do not yet increase the constant c of Theorem 1",
         "section 5.3",
         ("theorem",),
         "the constant's term of the bound, as in the proof (equation 3), δ = 0.05",
@@ -201,7 +201,7 @@ ABLATIONS: tuple[Statement, ...] = (
         _constant_not_observed,
     ),
     Statement(
-        "Key data matters little, the oracle is slightly better",
+        "key data matters little, the oracle slightly better",
         "section 5.3, Figure 5d",
         ("key-data",),
         "final accuracy by key data",
@@ -209,7 +209,7 @@ ABLATIONS: tuple[Statement, ...] = (
         _key_data,
     ),
     Statement(
-        "Keys from STL-10 or ImageNet do as well",
+        "keys from STL-10 or ImageNet do as well",
         "section 5.3, Figure 5d",
         ("key-data",),
         "final accuracy by key data",

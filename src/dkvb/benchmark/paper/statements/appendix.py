@@ -176,7 +176,7 @@ def _same_on_imagenet(records: Records) -> Result:
 
 APPENDIX: tuple[Statement, ...] = (
     Statement(
-        "Label smoothing does not matter",
+        "label smoothing does not matter",
         "appendix C",
         ("label-smoothing",),
         "final accuracy by label smoothing",
@@ -184,7 +184,7 @@ APPENDIX: tuple[Statement, ...] = (
         _insensitive("label_smoothing"),
     ),
     Statement(
-        "The number of classes per task does not matter",
+        "the number of classes per task does not matter",
         "appendix D.1, Figure 6 (ConvMixer in the paper)",
         ("granularity",),
         "final accuracy by number of tasks",
@@ -192,7 +192,7 @@ APPENDIX: tuple[Statement, ...] = (
         _granularity,
     ),
     Statement(
-        "The FlyModel learns at the beginning of a task and drops within it",
+        "the FlyModel learns at the beginning of a task and drops within it",
         "appendix D.2, Figure 7 (ConvMixer in the paper)",
         ("fly",),
         "accuracy on the classes seen so far, within each task after the first",
@@ -200,7 +200,7 @@ APPENDIX: tuple[Statement, ...] = (
         _fly_drops_within,
     ),
     Statement(
-        "The FlyModel ends at a very low accuracy after 2,000 epochs per task",
+        "the FlyModel collapses over epochs",
         "appendix D.2, Figure 7 (ConvMixer in the paper)",
         ("fly",),
         "final accuracy after 1 and 2,000 epochs per task",
@@ -208,7 +208,7 @@ APPENDIX: tuple[Statement, ...] = (
         _fly_collapses,
     ),
     Statement(
-        "Weight decay does not prevent forgetting",
+        "weight decay does not prevent forgetting",
         "appendix D.3, Figures 8 and 9",
         ("weight-decay",),
         "final accuracy, class-incremental",
@@ -216,7 +216,7 @@ APPENDIX: tuple[Statement, ...] = (
         baselines_forget,
     ),
     Statement(
-        "Final accuracy of 54.7 % on CIFAR-100 with ResNet50",
+        "final accuracy of 54.7 % on CIFAR-100 with ResNet50",
         "appendix D.4, Figure 10",
         ("cifar100",),
         "final accuracy, class-incremental",
@@ -224,7 +224,7 @@ APPENDIX: tuple[Statement, ...] = (
         meets_number("cifar100", "bottleneck", "resnet50"),
     ),
     Statement(
-        "Final accuracy of 64 % on CIFAR-100 with CLIP",
+        "final accuracy of 64 % on CIFAR-100 with CLIP",
         "appendix D.4, Figure 10",
         ("cifar100",),
         "final accuracy, class-incremental",
@@ -234,7 +234,7 @@ APPENDIX: tuple[Statement, ...] = (
     ),
     SDMLP_100,
     Statement(
-        "Final accuracy of 49.0 % on ImageNet with CLIP",
+        "final accuracy of 49.0 % on ImageNet with CLIP",
         "appendix D.4, Figure 11",
         ("imagenet",),
         "final accuracy, class-incremental",
@@ -243,7 +243,7 @@ APPENDIX: tuple[Statement, ...] = (
         unavailable="no ImageNet embeddings",
     ),
     Statement(
-        "Final accuracy of 49.9 % on ImageNet with CLIP, i.i.d.",
+        "final accuracy of 49.9 % on ImageNet with CLIP, i.i.d.",
         "appendix D.4, Figure 11",
         ("imagenet",),
         "final accuracy, i.i.d.",
@@ -252,7 +252,7 @@ APPENDIX: tuple[Statement, ...] = (
         unavailable="no ImageNet embeddings",
     ),
     Statement(
-        "With 1,000 classes in 500 tasks, both orders end within a point",
+        "with 1,000 classes in 500 tasks, both orders end within a point",
         "appendix D.4, Figure 11",
         ("imagenet",),
         "difference of final accuracies (synthetic embeddings here)",
@@ -261,7 +261,7 @@ APPENDIX: tuple[Statement, ...] = (
         unavailable="no ImageNet embeddings",
     ),
     Statement(
-        "Noise on embeddings is harmless until α = 0.1",
+        "noise on embeddings is harmless until α = 0.1",
         "appendix E.1, Figure 12 right",
         ("noise",),
         "accuracy; α in standard deviations of embeddings",
@@ -270,7 +270,7 @@ APPENDIX: tuple[Statement, ...] = (
         _noise("embeddings"),
     ),
     Statement(
-        "Noise on pixels is harmless until α = 0.1",
+        "noise on pixels is harmless until α = 0.1",
         "appendix E.1, Figure 12 left",
         ("noise",),
         "accuracy; α on original pixels in [0, 1]",
@@ -278,7 +278,7 @@ APPENDIX: tuple[Statement, ...] = (
         _noise("pixels"),
     ),
     Statement(
-        "Noise on normalised inputs is harmless until α = 0.1",
+        "noise on normalised inputs is harmless until α = 0.1",
         "appendix E.1, Figure 12 left (the paper does not name the unit)",
         ("noise",),
         "accuracy; α on the resized, normalised input",
@@ -286,7 +286,7 @@ APPENDIX: tuple[Statement, ...] = (
         _noise("inputs"),
     ),
     Statement(
-        "The discrete bottleneck confers additional robustness",
+        "the discrete bottleneck confers additional robustness",
         "appendix E.1",
         ("noise",),
         "points lost by noise, against a linear probe on the same embeddings",
@@ -294,7 +294,7 @@ APPENDIX: tuple[Statement, ...] = (
         _more_robust,
     ),
     Statement(
-        "Values learned i.i.d. and class-incrementally differ by about 2 %",
+        "values learned i.i.d. and class-incrementally differ by about 2 %",
         "appendix E.2, Table 1",
         ("values",),
         "Σ|CI − i.i.d.| / Σ|CI|",
@@ -302,7 +302,7 @@ APPENDIX: tuple[Statement, ...] = (
         values_within("values_low", "values_high"),
     ),
     Statement(
-        "Keys broadly cover the key data",
+        "keys broadly cover the key data",
         "appendix E.3, Figures 13 to 17 left",
         ("codes",),
         "share of distinct keys that are nearest to some row of the key data",
@@ -310,7 +310,7 @@ APPENDIX: tuple[Statement, ...] = (
         _covers,
     ),
     Statement(
-        "On the target, coverage is sparser than on the key data",
+        "on the target, coverage is sparser than on the key data",
         "appendix E.3, Figures 13 to 17 middle",
         ("codes",),
         "share of pairs never used",
@@ -318,7 +318,7 @@ APPENDIX: tuple[Statement, ...] = (
         _sparser,
     ),
     Statement(
-        "Most pairs are fetched 10,000 to 150,000 times",
+        "most pairs are fetched 10,000 to 150,000 times",
         "appendix E.3, Figure 13 right",
         ("codes",),
         "share of all pairs over 2,000 epochs",
@@ -326,7 +326,7 @@ APPENDIX: tuple[Statement, ...] = (
         _share("fetched_10k_to_150k", lambda share: share > threshold("fetched"), "of all pairs"),
     ),
     Statement(
-        "About 28 % of pairs are never used",
+        "about 28 % of pairs are never used",
         "appendix E.3, Figure 13 right",
         ("codes",),
         "share of all pairs",
@@ -339,7 +339,7 @@ APPENDIX: tuple[Statement, ...] = (
         ),
     ),
     Statement(
-        "Most keys are shared among many samples and classes",
+        "most keys are shared among many samples and classes",
         "appendix E.3, Figure 13 right",
         ("codes",),
         "samples and classes per used pair",

@@ -108,7 +108,7 @@ def _generates(records: Records) -> Result:
 
 EXTENSIONS: tuple[Statement, ...] = (
     Statement(
-        "Fine-tuning the encoder would distort features",
+        "fine-tuning the encoder would distort features",
         "section 6, pre-trained encoders",
         (),
         "–",
@@ -116,7 +116,7 @@ EXTENSIONS: tuple[Statement, ...] = (
         unavailable="encoders are frozen here",
     ),
     Statement(
-        "The distance from keys estimates the level of distribution shift",
+        "the distance from keys estimates the level of distribution shift",
         "section 6, key codes",
         ("shift-signal",),
         "AUROC of single rows; share of batches of 100 rows that the test of drift detects",
@@ -125,7 +125,7 @@ EXTENSIONS: tuple[Statement, ...] = (
         _signals_shift,
     ),
     Statement(
-        "Pairs can be added when the distribution shifts",
+        "pairs can be added when the distribution shifts",
         "section 6, key codes",
         ("growth",),
         "final accuracy after a shift of classes",
@@ -133,7 +133,7 @@ EXTENSIONS: tuple[Statement, ...] = (
         _growth_helps,
     ),
     Statement(
-        "Keys can be fine-tuned asynchronously without labels",
+        "keys can be fine-tuned asynchronously without labels",
         "section 6, key codes",
         ("refit",),
         "final accuracy, class-incremental",
@@ -141,7 +141,7 @@ EXTENSIONS: tuple[Statement, ...] = (
         _refit_helps,
     ),
     Statement(
-        "A parametric decoder improves i.i.d. performance",
+        "a parametric decoder improves i.i.d. performance",
         "section 6, decoder",
         ("decoders",),
         "final accuracy, i.i.d.",
@@ -149,7 +149,7 @@ EXTENSIONS: tuple[Statement, ...] = (
         _decoder_helps_iid,
     ),
     Statement(
-        "In incremental learning a decoder must be regularised or fixed",
+        "in incremental learning a decoder must be regularised or fixed",
         "section 6, decoder",
         ("decoders",),
         "final accuracy, class-incremental",
@@ -157,7 +157,7 @@ EXTENSIONS: tuple[Statement, ...] = (
         _decoder_needs_care,
     ),
     Statement(
-        "Pre-trained generative decoders are promising",
+        "pre-trained generative decoders are promising",
         "section 6, decoder",
         ("generation",),
         "explained variance of decoded test embeddings",
@@ -165,7 +165,7 @@ EXTENSIONS: tuple[Statement, ...] = (
         _generates,
     ),
     Statement(
-        "The price of the bottleneck is a slightly lower performance",
+        "the price of the bottleneck is a slightly lower performance",
         "section 6, trade-offs",
         ("cifar10",),
         "final accuracy against a linear probe on i.i.d. data",
@@ -173,7 +173,7 @@ EXTENSIONS: tuple[Statement, ...] = (
         _slightly_lower,
     ),
     Statement(
-        "Gradients into keys and projection can improve performance",
+        "gradients into keys and projection can improve performance",
         "section 6, trade-offs",
         ("straight-through",),
         "final accuracy, i.i.d.",

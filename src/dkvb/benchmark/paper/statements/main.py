@@ -206,7 +206,7 @@ def _no_gap(records: Records) -> Result:
 
 def _number(encoder: str, value: str, panel: str, title: str) -> Statement:
     return Statement(
-        f"Final accuracy of {value} % on CIFAR-10 with {title}",
+        f"final accuracy of {value} % on CIFAR-10 with {title}",
         f"section 5.2, Figure 3{panel}",
         ("cifar10",),
         "final accuracy, class-incremental",
@@ -218,7 +218,7 @@ def _number(encoder: str, value: str, panel: str, title: str) -> Statement:
 
 MAIN: tuple[Statement, ...] = (
     Statement(
-        "Linear probe and MLP over-fit on the most recent data",
+        "linear probe and MLP over-fit on the most recent data",
         "section 5.1, Figure 2 a, b",
         ("toy",),
         "final accuracy on tasks 1 to 3",
@@ -226,7 +226,7 @@ MAIN: tuple[Statement, ...] = (
         _toy_forgets,
     ),
     Statement(
-        "A bottleneck with one codebook minimises interference",
+        "a bottleneck with one codebook minimises interference",
         "section 5.1, Figure 2 c; section 3 (local values reduce the training loss)",
         ("toy",),
         "final accuracy on every task, before pruning",
@@ -234,7 +234,7 @@ MAIN: tuple[Statement, ...] = (
         _toy_keeps,
     ),
     Statement(
-        "Twenty codebooks with random projections work just as well",
+        "twenty codebooks with random projections work just as well",
         "section 5.1, Figure 2 d",
         ("toy",),
         "mean final accuracy over tasks, before pruning",
@@ -242,7 +242,7 @@ MAIN: tuple[Statement, ...] = (
         _toy_projected,
     ),
     Statement(
-        "It is essential to have two separate sets of codes",
+        "it is essential to have two separate sets of codes",
         "section 5.1",
         (),
         "–",
@@ -250,7 +250,7 @@ MAIN: tuple[Statement, ...] = (
         unavailable="the paper describes no experiment with one set of codes",
     ),
     Statement(
-        "The bottleneck learns and integrates new information",
+        "the bottleneck learns and integrates new information",
         "section 5.2, Figure 3",
         ("cifar10",),
         "accuracy on all classes after each task",
@@ -258,7 +258,7 @@ MAIN: tuple[Statement, ...] = (
         _integrates,
     ),
     Statement(
-        "The bottleneck substantially reduces forgetting",
+        "the bottleneck substantially reduces forgetting",
         "section 5.2, Figure 3",
         ("cifar10",),
         "forgetting in points",
@@ -266,7 +266,7 @@ MAIN: tuple[Statement, ...] = (
         _reduces_forgetting,
     ),
     Statement(
-        "Linear probe and MLP forget",
+        "linear probe and MLP forget",
         "section 5.2, Figure 3",
         ("cifar10",),
         "final accuracy, class-incremental",
@@ -274,7 +274,7 @@ MAIN: tuple[Statement, ...] = (
         baselines_forget,
     ),
     Statement(
-        "Class-incremental and i.i.d. training end at the same accuracy, across all backbones",
+        "class-incremental and i.i.d. training end at the same accuracy, across all backbones",
         "section 5.2, Figure 3",
         ("cifar10",),
         "difference of final accuracies",
@@ -282,7 +282,7 @@ MAIN: tuple[Statement, ...] = (
         _same_at_the_end,
     ),
     Statement(
-        "The final accuracy does not depend on the class split",
+        "the final accuracy does not depend on the class split",
         "section 5.2, Figure 3",
         ("cifar10",),
         "difference from the i.i.d. run with equal keys, per seed",
@@ -290,7 +290,7 @@ MAIN: tuple[Statement, ...] = (
         _any_split,
     ),
     Statement(
-        "A value receives about the same gradients over the whole training",
+        "a value receives about the same gradients over the whole training",
         "section 5.2",
         ("values",),
         "relative difference of values learned class-incrementally and i.i.d.",
@@ -298,7 +298,7 @@ MAIN: tuple[Statement, ...] = (
         values_within(None, "values_high"),
     ),
     Statement(
-        "Learning curves are smooth",
+        "learning curves are smooth",
         "section 5.2, Figure 3",
         ("cifar10",),
         "largest drop of the accuracy on all classes between two evaluations",
@@ -320,7 +320,7 @@ MAIN: tuple[Statement, ...] = (
         unavailable=_NO_EMBEDDINGS.format("ConvMixer"),
     ),
     Statement(
-        "A linear probe may perform better on i.i.d. data",
+        "a linear probe may perform better on i.i.d. data",
         "section 5.2",
         ("cifar10",),
         "final accuracy, i.i.d.",
@@ -328,7 +328,7 @@ MAIN: tuple[Statement, ...] = (
         _linear_is_better_iid,
     ),
     Statement(
-        "The bottleneck has the same loss class-incrementally and i.i.d.",
+        "i.i.d. and class-incremental loss agree",
         "section 5.2, Figure 4",
         ("loss",),
         "difference of the final test cross entropy",
@@ -336,7 +336,7 @@ MAIN: tuple[Statement, ...] = (
         _steady_loss,
     ),
     Statement(
-        "The bottleneck does not over-fit like other approaches",
+        "the bottleneck does not over-fit like other approaches",
         "section 5.2, Figure 4",
         ("loss",),
         "test minus training cross entropy after the last task",

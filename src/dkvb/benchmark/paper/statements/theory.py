@@ -111,7 +111,7 @@ def _beats_sdmlp(records: Records) -> Result:
 
 
 SDMLP = Statement(
-    "The bottleneck outperforms SDMLP on the same backbone",
+    "the bottleneck outperforms SDMLP on the same backbone",
     "section 4, section 5.2, Figure 3a",
     ("cifar10",),
     "final accuracy, class-incremental",
@@ -119,7 +119,7 @@ SDMLP = Statement(
     _beats_sdmlp,
 )
 SDMLP_100 = Statement(
-    "The bottleneck outperforms SDMLP on CIFAR-100",
+    "the bottleneck outperforms SDMLP on CIFAR-100",
     "appendix D.4",
     ("cifar100",),
     "final accuracy, class-incremental",
@@ -129,7 +129,7 @@ SDMLP_100 = Statement(
 
 THEORY: tuple[Statement, ...] = (
     Statement(
-        "A shift that changes no code changes nothing (the shift term is zero)",
+        "a shift that changes no code changes nothing (Theorem 1)",
         "section 3, Theorem 1",
         ("theorem",),
         "change of the error where no code changed",
@@ -138,7 +138,7 @@ THEORY: tuple[Statement, ...] = (
         is_tautology=True,
     ),
     Statement(
-        "Discretisation and random projection reduce the shift term",
+        "discretisation and random projection reduce the shift term",
         "section 3, first mechanism; appendix B",
         ("theorem",),
         "growth of the training error under Gaussian noise α on embeddings",
@@ -146,7 +146,7 @@ THEORY: tuple[Statement, ...] = (
         _smaller_shift,
     ),
     Statement(
-        "The complexity term vanishes for the bottleneck",
+        "the complexity term vanishes for the bottleneck",
         "section 3, second mechanism",
         ("theorem",),
         "the term 1{f = f̂}·G of Theorem 1",
@@ -155,7 +155,7 @@ THEORY: tuple[Statement, ...] = (
         is_tautology=True,
     ),
     Statement(
-        "The bottleneck has a smaller bound than models without it",
+        "the bottleneck has a smaller bound than models without it",
         "section 1; section 3",
         ("theorem",),
         "training error + shift at the largest α + complexity (a lower bound of it), without the "
@@ -164,7 +164,7 @@ THEORY: tuple[Statement, ...] = (
         _smaller_bound,
     ),
     Statement(
-        "The bottleneck prevents over-fitting",
+        "the bottleneck prevents over-fitting",
         "section 3, second mechanism",
         ("theorem",),
         "test error minus training error, i.i.d. data",
@@ -172,7 +172,7 @@ THEORY: tuple[Statement, ...] = (
         _no_overfitting,
     ),
     Statement(
-        "A perturbation in the null space of the projections has no effect",
+        "a perturbation in the null space of the projections has no effect",
         "appendix B",
         ("theorem",),
         "codes changed by noise in the common null space of the first codebooks",
@@ -181,7 +181,7 @@ THEORY: tuple[Statement, ...] = (
         is_tautology=True,
     ),
     Statement(
-        "There is a large null space",
+        "there is a large null space",
         "appendix B",
         ("theorem",),
         "dimension of the common null space of all codebooks' projections",
@@ -189,7 +189,7 @@ THEORY: tuple[Statement, ...] = (
         _null_space,
     ),
     Statement(
-        "No task boundaries are needed",
+        "no task boundaries are needed",
         "section 4; section 5.2",
         ("cifar10",),
         "the classifier is told of no boundary",
