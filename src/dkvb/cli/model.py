@@ -9,7 +9,8 @@ import typer
 
 from dkvb.cli._change import change_of
 from dkvb.cli._items import DEFAULTS, ItemOptions, with_item_options
-from dkvb.cli._rows import AllowDownload, Data, check_same_encoder, read_rows
+from dkvb.cli._rows import AllowDownload, Data, read_rows
+from dkvb.cli._shards import ShardReader, closing_on_error, learn_shard
 from dkvb.cli._shared import (
     Device,
     Quiet,
@@ -112,6 +113,13 @@ def learn(
             "--compact", help="Write a snapshot at once; no journal keeps what was learned."
         ),
     ] = False,
+    like: Annotated[
+        Path | None,
+        typer.Option(
+            help="Model whose keys and settings a new MODEL begins with, to learn a shard that is "
+            "merged later; MODEL's name is the operation id unless given."
+        ),
+    ] = None,
     operation_id: OperationId = None,
     wait: Wait = 0.0,
     device: Where = Device.cpu,
@@ -119,6 +127,19 @@ def learn(
     quiet: Quiet = False,
 ) -> None:
     """Learn more rows, of known classes or new ones; when it says so, they are on disk."""
+    if like is not None:
+        with clear_errors(), short_warnings():
+            if dry_run or test is not None:
+                raise ValueError("--like: expected neither --dry-run nor --test beside it")
+            name = operation_id or model.resolve().name
+            shard, count = learn_shard(
+                model, data, like, encoder, name, allow_download=allow_download, wait=wait,
+                device=device, quiet=quiet,
+            )  # fmt: skip
+            with shard:
+                if not quiet:
+                    _acknowledge("learn", count, shard.path, shard.classifier, as_json)
+        return
     with clear_errors(), short_warnings(), _opened(model, device, wait, quiet) as folder:
         rows = _rows(folder, data, encoder, allow_download, quiet)
         held_out = None
@@ -194,27 +215,48 @@ def forget(
 
 
 def merge(
-    model: ModelPath,
+    model: Annotated[
+        Path,
+        typer.Argument(
+            metavar="MODEL", help="Folder of the model; a new one holds the others' union."
+        ),
+    ],
     others: Annotated[
         list[Path], typer.Argument(metavar="OTHER...", help="Models with the same keys and rule.")
     ],
+    skip_merged: Annotated[
+        bool,
+        typer.Option(
+            "--skip-merged", help="Leave out shards that MODEL has already, and do not refuse them."
+        ),
+    ] = False,
     operation_id: OperationId = None,
     wait: Wait = 0.0,
     device: Where = Device.cpu,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Add what other models have learned with the same keys; these stay as they are."""
+    """Add what other models have learned with the same keys; these stay as they are.
+
+    A model remembers all shards that were merged into it, and one that is there already is
+    refused by its name.
+    """
     with clear_errors(), short_warnings():
+        from dkvb.deploy.store.layout import holds_model
+
         _check_distinct(model, others)
-        found = [read_model(other, device) for other in others]
-        with _opened(model, device, wait, quiet) as folder:
-            _check_histories(folder.model, dict(zip(others, found, strict=True)))
-            known = next((m for m in (folder.model, *found) if m.encoder_fingerprint), None)
-            for other, one in zip(others, found, strict=True):
-                check_same_encoder(f"OTHER {other}", one, known)
-            count = folder.merge(*(one.classifier for one in found), operation_id=operation_id)
+        reader = ShardReader(others, device, skip_merged)
+        if not holds_model(model):
+            folder = reader.create(model, operation_id, wait)
+            count = folder.model.history[0].count
+        else:
+            folder = _opened(model, device, wait, quiet)
+            with closing_on_error(folder):
+                count = reader.merge_into(folder, operation_id)
+        with folder:
             if not quiet:
+                for path in reader.skipped:
+                    note(f"{path} was merged before, and is left out")
                 _acknowledge("merge", count, folder.path, folder.classifier, as_json)
 
 
@@ -234,38 +276,16 @@ def _opened(model: Path, device: Device, wait: float, quiet: bool) -> Any:
 
 def _check_distinct(model: Path, others: list[Path]) -> None:
     """Raise where a model would be added to itself, or twice."""
-    met = [_own_path(model)]
+    from dkvb.deploy.store.shards import path_of
+
+    met = [path_of(model)]
     for other in others:
-        if _own_path(other) in met:
+        if path_of(other) in met:
             raise ValueError(
                 f"OTHER: expected models other than MODEL, each once; got {other} twice, and "
                 "adding it again would count every row twice"
             )
-        met.append(_own_path(other))
-
-
-def _check_histories(model: Any, others: dict[Path, Any]) -> None:
-    """Raise for a copy of a model that is there already; warn of one that began as a copy."""
-    known = {entry.id for entry in model.history} - {None}
-    for path, other in others.items():
-        own = {entry.id for entry in other.history} - {None}
-        if own and own <= known:
-            raise ValueError(
-                f"OTHER: expected models that have learned something else; got {path}, a copy of "
-                "one that is there already, which would count every row twice"
-            )
-        if own & known:
-            warn(
-                f"OTHER {path} began as a copy of another one here: what was learned before that "
-                "counts twice; fit each model by itself with --keys of the first"
-            )
-        known |= own
-
-
-def _own_path(path: Path) -> Path:
-    """The folder of a model, also for the snapshot in it."""
-    path = path.resolve()
-    return path.parent if path.name == "model.safetensors" else path
+        met.append(path_of(other))
 
 
 def _rows(

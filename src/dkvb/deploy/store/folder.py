@@ -45,6 +45,7 @@ from dkvb.deploy.store.journal import (
 from dkvb.deploy.store.layout import JOURNAL, LOCK, SNAPSHOT
 from dkvb.deploy.store.lock import FolderLock
 from dkvb.deploy.store.reading import Model, named_files, read_folder
+from dkvb.deploy.store.shards import check_shards, manifest
 from dkvb.deploy.store.summary import MOST_CLASSES, summarise
 
 MOST_BYTES = 1 << 24  # of a journal, unless the snapshot is larger
@@ -70,6 +71,8 @@ def create(
     overwrite: bool = False,
     wait: float = 0.0,
     with_summary: bool = False,
+    first: Entry | None = None,
+    shards: tuple[Entry, ...] = (),
 ) -> ModelFolder:
     """Create a folder for a fitted classifier and return it open for changes.
 
@@ -90,6 +93,10 @@ def create(
     with_summary : bool
         Keep what `dkvb inspect` shows, accuracy per class among it, beside each change, so that it
         is read at once.
+    first : Entry, optional
+        What the classifier has learned: a fit, unless given.
+    shards : tuple of Entry
+        What models had learned that were merged into the classifier.
     """
     path = Path(path)
     if not hasattr(classifier, "classes_"):
@@ -106,12 +113,13 @@ def create(
             encoder,
             encoder_fingerprint=encoder_fingerprint,
             obsolete=_replaced_files(path),
+            shards=shards,
         )
         folder = ModelFolder(path, lock, model, with_summary=with_summary)
-        with folder._following_disk(
-            one := entry("fit", classifiers.total_count(classifier) if rows is None else rows)
-        ):
-            folder._write(classifier, (one,))
+        if first is None:
+            first = entry("fit", classifiers.total_count(classifier) if rows is None else rows)
+        with folder._following_disk(first):
+            folder._write(classifier, (first,))
         atomic.sync_folder(path.resolve().parent)
         return folder
     except BaseException:
@@ -286,17 +294,24 @@ class ModelFolder:
             "forget_samples", lambda classifier: classifier.forget_samples(**given), operation_id
         )
 
-    def merge(self, *others: Any, operation_id: str | None = None) -> int:
-        """Add what other classifiers have learned with the same keys and rule."""
+    def merge(
+        self, *others: Any, shards: tuple[Entry, ...] = (), operation_id: str | None = None
+    ) -> int:
+        """Add what other classifiers have learned with the same keys and rule.
+
+        `shards` are the entries of what they have learned (`shards.manifest`), none of which may
+        be there already.
+        """
 
         def change(classifier: Any) -> None:
+            check_shards(manifest(self.model), shards, "others")
             for other in others:
                 classifier.merge(other)
 
         if len({id(other) for other in others}) < len(others):
             raise ValueError("others: expected each classifier once; got one twice, whose rows "
                              "would count twice")  # fmt: skip
-        return self._change("merge", change, operation_id)
+        return self._change("merge", change, operation_id, shards)
 
     def preview(self, X: Any, y: Any) -> Any:
         """Return the classifier that `learn` would make; the model stays as it is."""
@@ -375,7 +390,11 @@ class ModelFolder:
         )
 
     def _change(
-        self, operation: str, change: Callable[[Any], None], operation_id: str | None
+        self,
+        operation: str,
+        change: Callable[[Any], None],
+        operation_id: str | None,
+        shards: tuple[Entry, ...] = (),
     ) -> int:
         with self._changing(operation, operation_id) as counted:
             if counted is not None:
@@ -386,7 +405,7 @@ class ModelFolder:
             count = abs(
                 classifiers.total_count(classifier) - classifiers.total_count(self.classifier)
             )
-            return self._replace(classifier, self._entry(operation, count, operation_id))
+            return self._replace(classifier, self._entry(operation, count, operation_id), shards)
 
     def _name(self, operation: str, facts: dict[str, Any], operation_id: str | None) -> int:
         digest = text_digest(facts)
@@ -426,12 +445,12 @@ class ModelFolder:
             self._append(classifier, operation, record, one, start)
         return count
 
-    def _replace(self, classifier: Any, one: Entry) -> int:
-        history = self.model.history
+    def _replace(self, classifier: Any, one: Entry, shards: tuple[Entry, ...] = ()) -> int:
+        history, shards = self.model.history, (*self.model.shards, *shards)
         if one.operation in UNLEARNING:
-            history = without_digests(history)
+            history, shards = without_digests(history), without_digests(shards)
         with self._following_disk(one):
-            self._write(classifier, (*history, one))
+            self._write(classifier, (*history, one), shards)
         return one.count
 
     @contextmanager
@@ -498,10 +517,13 @@ class ModelFolder:
             with suppress(OSError):  # what was learned is on disk all the same
                 self.compact()
 
-    def _write(self, classifier: Any, history: tuple[Entry, ...]) -> None:
+    def _write(
+        self, classifier: Any, history: tuple[Entry, ...], shards: tuple[Entry, ...] | None = None
+    ) -> None:
         """Write a new snapshot in the place of the old one, and remove what it replaces."""
         layout.check_links(self.path)
         model, mode = self.model, layout.mode_of(self.path)
+        shards = model.shards if shards is None else shards
         history, keys_file = shortened(history), classifiers.keys_file(classifier)
         keys = self.path / keys_file if keys_file else None
         new = keys is not None and not keys.exists()
@@ -518,6 +540,7 @@ class ModelFolder:
             "encoder_fingerprint": model.encoder_fingerprint,
             "obsolete": list(obsolete),
             "summary": self._summary(classifier, history[-1].operation),
+            "shards": [entry_facts(e) for e in shards],
         }
         whole = state.with_part("folder", State(facts=facts))
         digest = files.write(self.path / SNAPSHOT, "estimator", whole)
@@ -529,6 +552,7 @@ class ModelFolder:
             encoder_fingerprint=model.encoder_fingerprint,
             keys_file=keys_file,
             obsolete=obsolete,
+            shards=shards,
         )
         self._clean()
 

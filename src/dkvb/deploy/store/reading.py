@@ -36,6 +36,7 @@ class Model:
     journal_framing: int = FRAMING
     keys_file: str | None = None  # the name of the file of keys
     obsolete: tuple[str, ...] = ()  # names of files that this snapshot replaced
+    shards: tuple[Entry, ...] = ()  # what merged models had learned: the manifest
 
     @property
     def width(self) -> int | None:
@@ -76,7 +77,14 @@ def model_of(contents: Contents, device: str = "cpu") -> Model:
         encoder_fingerprint=_optional_fact(facts, "encoder_fingerprint"),
         keys_file=next(iter(_keys_in_use(contents.state)), None),
         obsolete=_obsolete(facts),
+        shards=_shards(facts),
     )
+
+
+def _shards(facts: State) -> tuple[Entry, ...]:
+    if "shards" not in facts.facts:  # versions before 0.2 wrote none
+        return ()
+    return tuple(entry_from(facts.path, one) for one in facts.fact("shards", list))
 
 
 def _read_once(path: Path, device: str) -> tuple[tuple[Model, Journal | None], bool]:
