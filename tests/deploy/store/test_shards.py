@@ -123,7 +123,7 @@ def test_the_library_refuses_a_shard_too(place):
         folder.learn(*_rows(place, 2))  # a journal and a snapshot keep the manifest
         folder.compact()
         assert [one.id for one in read_folder(place / "part-0").shards] == ["part-1"]
-        folder.forget(0)
+        folder.forget(folder.classifier.classes_[0].item())
         assert all(one.digest is None for one in manifest(read_folder(place / "part-0")))
 
 
