@@ -6,9 +6,14 @@ import os
 from importlib import import_module
 from typing import Any
 
-# Packages that report on their users: onnxruntime from 1.29 on, and those of Hugging Face. The
-# variables are read when a package is imported.
-_NO_TELEMETRY = {"ORT_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
+# Packages that report on their users: onnxruntime from 1.29 on, those of Hugging Face, Ray and
+# MLflow. The variables are read when a package is imported.
+_NO_TELEMETRY = {
+    "ORT_DISABLE_TELEMETRY": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+}
 
 
 class MissingPackageError(ImportError, ValueError):

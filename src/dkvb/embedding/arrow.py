@@ -75,6 +75,11 @@ def read_table(
     return EmbeddingTable(data, x_column, y_column, labelled=labelled, name=name)
 
 
+def open_source(path: str | Path, split: str | None = None) -> Source:
+    """Return the record batches of a file or folder, with all columns."""
+    return _opened(Path(path).expanduser(), split, "data")
+
+
 def is_table(path: Path) -> bool:
     """Return whether a file or folder holds Arrow columns, by names alone."""
     if path.is_file():

@@ -1,0 +1,106 @@
+"""Dask: a tree of delayed merges over the partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from dkvb._support.arrow import source_of
+from dkvb._support.optional import require
+from dkvb.deploy.engines import _partition
+
+_PURPOSE = "dkvb.deploy.engines.dask"
+
+
+def fit(
+    dataset: Any,
+    estimator: Any,
+    *,
+    x_column: str | None = None,
+    y_column: str | None = None,
+) -> Any:
+    """Return a classifier that has learned all partitions.
+
+    Parameters
+    ----------
+    dataset : dask.dataframe.DataFrame, or sequence
+        Partitions: those of a data frame, or tables (pyarrow, pandas, polars), files of Arrow data
+        (`dkvb.embedding.read_table`) or delayed objects of these. Embeddings are in a column of
+        lists of numbers, and labels in another.
+    estimator : BottleneckClassifier or KernelClassifier
+        Classifier to train, with keys that are fitted already; it stays as it is.
+    x_column, y_column : str, optional
+        Columns of embeddings and labels; guessed where there is one.
+    """
+    dask = require("dask", "dask", _PURPOSE)
+    template = _partition.template_of(estimator)
+    shared = _shared(dask, template)
+    learn, merge = dask.delayed(_learn), dask.delayed(_merge)
+    states = [learn(shared, part, x_column, y_column) for part in _partitions(dataset)]
+    while len(states) > 1:
+        pairs = [states[i : i + 2] for i in range(0, len(states), 2)]
+        states = [merge(shared, *pair) for pair in pairs]
+    state = dask.compute(*states)[0] if states else None
+    return _partition.finished(template, state)
+
+
+def predict(dataset: Any, classifier: Any, *, x_column: str | None = None) -> Any:
+    """Return a data frame with a column `prediction`, or, for a sequence, delayed tables with it.
+
+    `x_column` names the column of embeddings; it is guessed where there is one.
+    """
+    dask = require("dask", "dask", _PURPOSE)
+    shared = _shared(dask, _partition.model_bytes(classifier))
+    if not hasattr(dataset, "map_partitions"):
+        predicted = dask.delayed(_predicted)
+        return [predicted(shared, part, x_column) for part in _partitions(dataset)]
+    kind = classifier.classes_.dtype.kind
+    example = {"U": "", "b": False}.get(kind, 0)
+    meta = dataset._meta.assign(**{_partition.PREDICTION: [example] * len(dataset._meta)})
+    meta[_partition.PREDICTION] = meta[_partition.PREDICTION].astype(
+        {"U": "str", "b": "bool"}.get(kind, "int64")
+    )
+    return dataset.map_partitions(_predicted_frame, shared, x_column, meta=meta)
+
+
+def _shared(dask: Any, content: bytes) -> Any:
+    """Bytes that every worker gets once."""
+    try:
+        client = require("distributed", "dask", _PURPOSE).get_client()
+    except ValueError:  # no cluster: threads or processes of this machine
+        return dask.delayed(content)
+    return client.scatter(content, broadcast=True)
+
+
+def _partitions(dataset: Any) -> list[Any]:
+    return list(dataset.to_delayed()) if hasattr(dataset, "to_delayed") else list(dataset)
+
+
+def _batches(part: Any) -> Iterator[Any]:
+    if isinstance(part, str) or hasattr(part, "__fspath__"):
+        from dkvb.embedding.arrow import open_source
+
+        source = open_source(part)
+    else:
+        source = source_of(part, "dataset")
+    return source.batches(source.schema.names, 1 << 14)
+
+
+def _learn(template: bytes, part: Any, x_column: str | None, y_column: str | None) -> bytes | None:
+    return _partition.learn(template, _batches(part), x_column, y_column)
+
+
+def _merge(template: bytes, *states: bytes | None) -> bytes | None:
+    return _partition.merge(template, states)
+
+
+def _predicted(model: bytes, part: Any, x_column: str | None) -> Any:
+    arrow = require("pyarrow", "dask", _PURPOSE)
+    return arrow.Table.from_batches(_partition.predict(model, _batches(part), x_column))
+
+
+def _predicted_frame(part: Any, model: bytes, x_column: str | None) -> Any:
+    if not len(part):
+        return part.assign(**{_partition.PREDICTION: []})
+    labels = _predicted(model, part, x_column)[_partition.PREDICTION].to_pandas()
+    return part.assign(**{_partition.PREDICTION: labels.to_numpy()})

@@ -1,0 +1,60 @@
+"""Ray with two workers: the models of one process."""
+
+import os
+
+import pytest
+
+pytest.importorskip("ray")
+
+from dkvb._support.optional import require
+from dkvb.deploy.engines import ray as engine
+
+from .conftest import N, killer, same
+
+ray = require("ray", "ray", "tests")
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    ray.init(num_cpus=3, include_dashboard=False, log_to_driver=False, configure_logging=False,
+             object_store_memory=200 << 20)  # fmt: skip
+    yield ray
+    ray.shutdown()
+
+
+@pytest.fixture
+def dataset(cluster, files):
+    import ray.data
+
+    context = ray.data.DataContext.get_current()
+    context.enable_progress_bars = False
+    return ray.data.read_parquet(str(files), override_num_blocks=8)
+
+
+def test_telemetry_is_off():
+    assert os.environ["RAY_USAGE_STATS_ENABLED"] == "0"
+
+
+def test_a_model_of_all_partitions(dataset, estimator, expected):
+    assert same(engine.fit(dataset, estimator, n_workers=2), expected)
+
+
+def test_a_killed_worker_is_retried(dataset, estimator, expected, tmp_path, monkeypatch):
+    marker = tmp_path / "killed"
+    kill = killer(str(marker))
+    learn = engine._Learner.learn
+
+    class Killed(engine._Learner):
+        def learn(self, *arguments):
+            kill()
+            return learn(self, *arguments)
+
+    monkeypatch.setattr(engine, "_Learner", Killed)
+    assert same(engine.fit(dataset, estimator, n_workers=2), expected)
+    assert marker.exists()
+
+
+def test_predictions(dataset, expected, rows):
+    found = engine.predict(dataset, expected).to_pandas().sort_values("id")
+    assert found["id"].tolist() == list(range(N))
+    assert (found["prediction"].to_numpy(dtype=str) == expected.predict(rows[0])).all()
