@@ -1,7 +1,5 @@
 """Dask with two workers: the models of one process."""
 
-import os
-
 import pytest
 
 pytest.importorskip("distributed")
