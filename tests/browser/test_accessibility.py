@@ -1,4 +1,4 @@
-"""axe on every view of the page, light and dark, on a desktop and on a phone; the keyboard alone."""
+"""axe on every view, light and dark, on a desktop and on a phone; the keyboard alone."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import expect
+
 from tests.browser.chromium import axe
 from tests.browser.steps import SLOW, add_class, add_photos, expect_count
 
@@ -70,7 +71,7 @@ def test_the_keyboard_alone_is_enough(page: Any, photos: Photos) -> None:
     page.keyboard.press("ArrowRight")
     page.keyboard.press("Shift+ArrowRight")
     expect(page.get_by_role("option", selected=True)).to_have_count(2)
-    expect(page.get_by_text("2 photos selected")).to_be_visible()
+    expect(page.get_by_text("2 selected")).to_be_visible()
     page.keyboard.press("Enter")  # both as predicted
     expect_count(page, "temple", 5)
     expect(page.get_by_role("option")).to_have_count(1)

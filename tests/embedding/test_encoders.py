@@ -262,10 +262,13 @@ def test_clip_is_open_clips(tmp_path):
 
 @pytest.fixture(scope="module")
 def sentence_folder(tmp_path_factory):
+    return write_sentence_folder(tmp_path_factory.mktemp("bert"))
+
+
+def write_sentence_folder(folder):
     """A sentence-transformers folder with a tiny BERT, laid out as published ones are."""
     needs("sentence_transformers")
     transformers = needs("transformers")
-    folder = tmp_path_factory.mktemp("bert")
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "cat", "dog", "sat", "##s"]
     (folder / "vocab.txt").write_text("\n".join(words))
     tokenizer = transformers.BertTokenizerFast(vocab=str(folder / "vocab.txt"))

@@ -59,8 +59,11 @@ function show() {
   byId("action").hidden = !items.length;
   if (!items.length) return;
   const learned = items.filter((item) => item.learned);
-  byId("action-count").textContent = `${counted(items.length, itemWord())} selected`;
-  byId("action-accept").hidden = !items.some((item) => !item.learned && item.prediction);
+  byId("action-count").textContent = `${items.length} selected`;
+  const predicted = items.filter((item) => !item.learned && !item.state && item.prediction);
+  byId("action-accept").hidden = !predicted.length;
+  byId("action-accept-text").textContent = predicted.length === 1
+    ? `Accept ${predicted[0].prediction.label}` : "Accept predictions";
   byId("action-forget").hidden = !learned.length || !state.model.keeps_ids;
   byId("action-classes").replaceChildren(...classButtons(teachSelection));
 }

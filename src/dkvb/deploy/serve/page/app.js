@@ -69,11 +69,12 @@ async function follow() {
 async function begin() {
   if ((await attempt(async () => { await refresh(); return true; })) !== true) {
     const again = h("button", { class: "primary", onclick: () => location.reload() }, "Try again");
-    byId("welcome").replaceChildren(h("p", {}, "The model could not be read."), again);
-    byId("welcome").hidden = false;
+    byId("loading").replaceChildren(h("p", {}, "The model could not be read."), again);
     return;
   }
   showInputs();
+  byId("loading").hidden = true;
+  byId("main").hidden = false;
   follow();
 }
 

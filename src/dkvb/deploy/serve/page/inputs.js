@@ -116,8 +116,10 @@ export function startInputs() {
   byId("choose").addEventListener("click", () => chooseFiles());
   byId("files").addEventListener("change", async (event) => {
     const files = [...event.target.files];
+    const label = targetClass;
     event.target.value = "";
-    await addFiles(files, targetClass);
+    targetClass = null;
+    await addFiles(files, label);
   });
   byId("drop-texts").addEventListener("submit", async (event) => {
     event.preventDefault();

@@ -118,10 +118,10 @@ function showItems() {
   list.replaceChildren(...shown.map(render));
   list.hidden = !shown.length;
   focused?.focus();
+  byId("items-heading").textContent = `${itemWord()}s`.replace(/^./, (c) => c.toUpperCase());
   const open = state.items.filter((item) => !item.learned).length;
-  const learned = state.items.length - open;
-  byId("items-heading").textContent = state.items.length
-    ? `${open} to label, ${learned} learned` : `${itemWord()}s`.replace(/^./, (c) => c.toUpperCase());
+  const tallies = [state.items.length, open, state.items.length - open];
+  for (const [i, tally] of [...document.querySelectorAll(".tally")].entries()) tally.textContent = ` ${tallies[i]}`;
   document.querySelector(".items-head").hidden = !state.items.length;
   showWelcome();
   showSelection();
@@ -184,7 +184,7 @@ export function startItems() {
     }
   });
   byId("filters").addEventListener("click", (event) => {
-    const filter = event.target.dataset.filter;
+    const filter = event.target.closest("button")?.dataset.filter;
     if (!filter) return;
     state.filter = filter;
     for (const button of byId("filters").children) {

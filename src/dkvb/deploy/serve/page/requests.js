@@ -17,7 +17,7 @@ export function parts(items, mostItems = MOST_ITEMS) {
   let known = null;
   for (const item of items) {
     const isKnown = item.predictionId !== null;
-    const own = isKnown ? 100 : (item.blob?.size ?? 4 * item.text.length) + 500;
+    const own = isKnown ? 100 : contentBytes(item) + 500;
     const most = Math.min(rows, isKnown ? MOST_IDS : mostItems);
     if (part.length && (isKnown !== known || part.length >= most || size + own > 0.95 * bytes)) {
       found.push(part);
@@ -29,6 +29,10 @@ export function parts(items, mostItems = MOST_ITEMS) {
     known = isKnown;
   }
   return part.length ? [...found, part] : found;
+}
+
+function contentBytes({ kind, blob, text, row }) {
+  return { image: blob?.size, text: 4 * (text?.length ?? 0), row: 25 * (row?.length ?? 0) }[kind];
 }
 
 /**

@@ -6,7 +6,8 @@
  * @property {number} key
  * @property {"image" | "text" | "row"} kind
  * @property {string} name
- * @property {Blob} [blob] an image, or a row in npy format
+ * @property {Blob} [blob] an image
+ * @property {Float32Array} [row] an embedding
  * @property {string} [url] address of the image in this page
  * @property {string} [text]
  * @property {string | null} predictionId by which the service remembers the embedding
