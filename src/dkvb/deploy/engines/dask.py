@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 from dkvb._support.arrow import source_of
@@ -65,11 +66,11 @@ def predict(dataset: Any, classifier: Any, *, x_column: str | None = None) -> An
 
 def _shared(dask: Any, content: bytes) -> Any:
     """Bytes that every worker gets once."""
-    try:
-        client = require("distributed", "dask", _PURPOSE).get_client()
-    except ValueError:  # no cluster: threads or processes of this machine
-        return dask.delayed(content)
-    return client.scatter(content, broadcast=True)
+    if dask.config.get("scheduler", None) in (None, "distributed", "dask.distributed"):
+        with suppress(ValueError):  # no cluster: threads or processes of this machine
+            client = require("distributed", "dask", _PURPOSE).get_client()
+            return client.scatter(content, broadcast=True)
+    return dask.delayed(content)
 
 
 def _partitions(dataset: Any) -> list[Any]:
