@@ -156,6 +156,7 @@ def evaluate(
             indices = sharding.tasks[number]
             X_task, y_task = X_train[indices], y_shard[indices]
             sample = sharding.sample_shard(evenly_spaced(len(task), len(y_test)), len(task))
+            X_sample, y_sample = X_task[sample], y_task[sample]
             skip = final_only and number + 1 < len(stream)
             for epochs, epochs_done in steps:
                 if epochs is not None:
@@ -175,7 +176,7 @@ def evaluate(
                     epochs_done,
                     scores.predicted,
                     test_loss=scores.loss,
-                    train_loss=sharding.loss(classifier, X_task[sample], y_task[sample]),
+                    train_loss=sharding.loss(classifier, X_sample, y_sample),
                 )
                 bar.set_postfix(accuracy=log.curve[-1].accuracy)
             if getattr(classifier, "boundary", None) == "told":

@@ -68,8 +68,8 @@ class Sharding:
         since the scores (n, n_classes) of many classes may not fit into memory.
         """
         blocks = [
-            _score_block(classifier, X[block], y[block], classes)
-            for block in _blocks(len(y), len(classes))
+            _score_block(classifier, X_block, y_block, classes)
+            for X_block, y_block in _blocks(X, y, len(classes))
         ]
         predicted = np.concatenate([labels for labels, _, _ in blocks])
         if self._is_sharded:
@@ -86,8 +86,8 @@ class Sharding:
             return None
         known = np.asarray(classifier.classes_)
         blocks = [
-            _true_class_probability(classifier.predict_proba(X[block]), y[block], known)
-            for block in _blocks(len(y), len(known))
+            _true_class_probability(classifier.predict_proba(X_block), y_block, known)
+            for X_block, y_block in _blocks(X, y, len(known))
         ]
         return _cross_entropy(self._gather(blocks))
 
@@ -100,9 +100,12 @@ class Sharding:
         return np.concatenate([tensor.numpy() for tensor in gathered])
 
 
-def _blocks(n: int, n_classes: int) -> list[slice]:
-    step = max(1, _SCORES_PER_BLOCK // n_classes)
-    return [slice(first, min(first + step, n)) for first in range(0, n, step)]
+def _blocks(X: Any, y: Array, n_classes: int) -> list[tuple[Any, Array]]:
+    """Return samples and labels in blocks; a single block is X itself, with all that it keeps."""
+    n, step = len(y), max(1, _SCORES_PER_BLOCK // n_classes)
+    if n <= step:
+        return [(X, y)] if n else []
+    return [(X[first : first + step], y[first : first + step]) for first in range(0, n, step)]
 
 
 def _score_block(

@@ -27,17 +27,22 @@ def codes_to_read(keys: Keys, state: Any, batch: Batch) -> Tensor:
     """The nearest used key of each codebook (n, C) int64.
 
     Known codes are taken where they are used keys. Otherwise the used keys alone are searched:
-    with hundreds of codebooks almost every row has one whose nearest key was never used.
+    with hundreds of codebooks almost every row has one whose nearest key was never used. A batch
+    keeps what was found for it: learning the same rows again uses no other keys.
     """
     if batch.known_codes is None:
         found, number = used_keys(keys, state)
         return number.gather(1, Batch(found, batch.X).codes.T.long()).T
+    used, known = state.usage > 0, vars(batch).get("_read")
+    if known is not None and torch.equal(known[0], used):
+        read: Tensor = known[1]
+        return read
     codes = batch.known_codes.to(torch.int64)
     books = torch.arange(codes.shape[1], device=codes.device)
-    missing = ~(state.usage > 0)[books, codes].all(dim=1)
-    rows = torch.nonzero(missing)[:, 0]
+    rows = torch.nonzero(~used[books, codes].all(dim=1))[:, 0]
     if len(rows):
         codes[rows] = codes_to_read(keys, state, Batch(keys, batch[rows].X))
+    vars(batch)["_read"] = (used, codes)
     return codes
 
 

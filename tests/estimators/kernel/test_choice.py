@@ -54,12 +54,14 @@ def test_leave_one_out_is_that_of_scikit_learn(noise):
     for t in (3.0, 5.0, 8.0, 12.0, 18.0, 27.0, 40.0):
         logs = (scores * t).log_softmax(dim=1)[torch.arange(40), torch.from_numpy(label)].numpy()
         losses.append(-np.mean([logs[label == c].mean() for c in range(3)]))
-    found = try_lambdas(
+    found, solved = try_lambdas(
         torch.from_numpy(kernel),
         torch.from_numpy(targets),
         torch.ones(40, dtype=torch.float64),
         0.1,
     )
     assert set(found) == set(LAMBDAS)  # of few rows all are tried
+    best = select_best(found, 40) * np.eye(40)
+    assert np.allclose(solved.alpha, np.linalg.solve(kernel + best, targets))
     assert found[noise].accuracy == pytest.approx(balanced)
     assert found[noise].log_loss == pytest.approx(min(losses))

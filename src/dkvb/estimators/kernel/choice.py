@@ -13,12 +13,12 @@ from dkvb.bottleneck.heads import Conditioning
 from dkvb.estimators.kernel.conditionings import PLAIN
 from dkvb.estimators.kernel.examples import Distinct, Examples
 from dkvb.estimators.kernel.functions import ARC_COSINE, RBF, KernelFunction
-from dkvb.estimators.kernel.ridge import LeaveOneOut, select_best, try_lambdas
+from dkvb.estimators.kernel.ridge import LeaveOneOut, Solved, select_best, try_lambdas
 
 log = logging.getLogger(__name__)
 
 WIDTHS = (0.5, 1.0, 2.0)  # gamma, in units of 1 / median squared distance
-KERNEL_ROWS = {"cpu": 3000, "cuda": 20_000}  # that kernels are compared on
+KERNEL_ROWS = {"cpu": 2000, "cuda": 20_000}  # that kernels are compared on
 LAMBDA_ROWS = {"cpu": 6000, "cuda": 60_000}  # that λ is chosen again on
 
 
@@ -54,8 +54,9 @@ def select_setting(
     rows: Distinct,
     conditionings: dict[str, Conditioning],
     device: torch.device | str,
-) -> tuple[Setting, KernelFunction]:
-    """The setting that leave-one-out finds best (see `select_best`), and its kernel.
+) -> tuple[Setting, KernelFunction, Solved | None]:
+    """The setting that leave-one-out finds best (see `select_best`), its kernel, and its solution
+    for all rows where that was found on the way.
 
     First the conditioning, then the width of the RBF kernel, then the arc-cosine kernel, all with
     their best λ; then λ again on more rows.
@@ -66,6 +67,7 @@ def select_setting(
     n = float(weights.sum())
     tried: dict[Setting, LeaveOneOut] = {}
     functions: dict[Setting, KernelFunction] = {}
+    solutions: dict[Setting, Solved | None] = {}
     best = Setting()
     steps: tuple[Callable[[], list[Setting]], ...] = (
         lambda: [Setting(name) for name in conditionings],
@@ -75,16 +77,20 @@ def select_setting(
     for candidates in steps:
         for one in candidates():
             function = KernelFunction.of(one.kind, one.width, z[one.conditioning])
-            found = try_lambdas(function.matrix(z[one.conditioning]), targets, weights, one.noise)
+            kernel = function.matrix(z[one.conditioning])
+            found, solution = try_lambdas(kernel, targets, weights, one.noise)
             for noise, quality in found.items():
                 setting = replace(one, noise=noise, score=quality.accuracy)
                 tried[setting], functions[setting] = quality, function
+            noise = select_best(found, n)
+            solutions[replace(one, noise=noise, score=found[noise].accuracy)] = solution
         best = select_best(tried, n)
-    function = functions[best]
+        solutions = {best: solutions.get(best)}
+    function, solved = functions[best], solutions[best]
     if len(which) < len(rows.hashes):
-        _, x, targets, weights = _sample(examples, rows, LAMBDA_ROWS[place], device)
+        which, x, targets, weights = _sample(examples, rows, LAMBDA_ROWS[place], device)
         kernel = function.matrix(conditionings[best.conditioning](x))
-        found = try_lambdas(kernel, targets, weights, best.noise)
+        found, solved = try_lambdas(kernel, targets, weights, best.noise)
         noise = select_best(found, float(weights.sum()))
         best = replace(best, noise=noise, score=found[noise].accuracy)
     log.info(
@@ -95,7 +101,7 @@ def select_setting(
         best.conditioning,
         best.noise,
     )
-    return best, function
+    return best, function, solved if len(which) == len(rows.hashes) else None
 
 
 def _sample(

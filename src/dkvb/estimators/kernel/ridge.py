@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ LAMBDAS: tuple[float, ...] = (1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0, 3.0, 10.0, 
 BLOCK = 8192  # columns of a triangular inverse at a time
 TEMPERATURES = (3.0, 5.0, 8.0, 12.0, 18.0, 27.0, 40.0)  # that scores are multiplied by
 EQUAL = 0.5  # standard errors by which accuracies may differ and are taken for equal
+KEPT_ROWS = 6000  # up to which the solution with the best λ is kept
 GRID_ROWS = 1000  # up to which all λ are tried, instead of those around the best so far
 
 T = TypeVar("T")
@@ -168,39 +169,51 @@ def select_best(tried: Mapping[T, LeaveOneOut], n: float) -> T:
     return min(equal, key=lambda setting: tried[setting].log_loss)
 
 
+class Solved(NamedTuple):
+    """A factor of the inverse, values (N, Y), and the diagonal of the inverse (N,)."""
+
+    inverse: Inverse
+    alpha: Tensor
+    diagonal: Tensor
+
+
 def try_lambdas(
     kernel: Tensor, targets: Tensor, weights: Tensor, start: float
-) -> dict[float, LeaveOneOut]:
-    """What leave-one-out says of each λ: of all with few rows, else of those around the best.
+) -> tuple[dict[float, LeaveOneOut], Solved | None]:
+    """What leave-one-out says of each λ: of all with few rows, else of those around the best; and,
+    unless there are many rows, the solution with the best λ.
 
     The search climbs from `start`.
     """
     unit = float(kernel.diagonal().mean())
     n = float(weights.sum())
     tried: dict[float, LeaveOneOut] = {}
+    best: tuple[float, Solved] | None = None
     place = LAMBDAS.index(start)
     wanted = slice(None) if len(kernel) <= GRID_ROWS else slice(max(0, place - 1), place + 2)
     while missing := [one for one in LAMBDAS[wanted] if one not in tried]:
         for one in missing:
-            tried[one] = _leave_one_out(kernel, one * unit, targets, weights)
+            try:
+                solved = Solved(*Inverse.solve(kernel, one * unit / weights, targets))
+            except NotPositiveDefinite:
+                tried[one] = LeaveOneOut(0.0, math.inf)
+                continue
+            tried[one] = _leave_one_out(solved, targets, weights)
+            if len(kernel) <= KEPT_ROWS and select_best(tried, n) == one:
+                best = one, solved
         place = LAMBDAS.index(select_best(tried, n))
         wanted = slice(max(0, place - 1), place + 2)
-    return tried
+    return tried, best[1] if best is not None and best[0] == LAMBDAS[place] else None
 
 
-def _leave_one_out(kernel: Tensor, noise: float, targets: Tensor, weights: Tensor) -> LeaveOneOut:
-    """Leave-one-out with one λ; the worst where the problem cannot be solved."""
-    try:
-        factor = inverse_factor(kernel, noise / weights)
-    except NotPositiveDefinite:
-        return LeaveOneOut(0.0, math.inf)
-    alpha = factor.T @ (factor @ targets)
-    diagonal = torch.linalg.vector_norm(factor, dim=0).square()
+def _leave_one_out(solved: Solved, targets: Tensor, weights: Tensor) -> LeaveOneOut:
+    """Leave-one-out of a solution."""
     mass = targets * weights[:, None]  # (N, Y) copies of each class
     present = mass.sum(dim=0) > 0
     mass = mass[:, present]
     total = mass.sum(dim=0)
-    scores = (targets - alpha / diagonal[:, None])[:, present] * class_factors(total)
+    left_out = targets - solved.alpha / solved.diagonal[:, None]
+    scores = left_out[:, present] * class_factors(total)
     right = torch.nn.functional.one_hot(scores.argmax(dim=1), len(total))
     losses = [
         -float(((scores * t).log_softmax(dim=1) * mass).sum(dim=0).div(total).mean())

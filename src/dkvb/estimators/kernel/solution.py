@@ -20,7 +20,7 @@ from dkvb.estimators.kernel.conjugate_gradients import (
 )
 from dkvb.estimators.kernel.examples import CHUNK, Distinct, Examples
 from dkvb.estimators.kernel.functions import KernelFunction, squared_distances
-from dkvb.estimators.kernel.ridge import Inverse
+from dkvb.estimators.kernel.ridge import Inverse, Solved
 from dkvb.estimators.kernel.ways import select_way
 
 log = logging.getLogger(__name__)
@@ -114,8 +114,9 @@ def solve(
     examples: Examples,
     rows: Distinct,
     device: torch.device | str,
+    solved: Solved | None = None,
 ) -> Solution:
-    """Solve with a setting that was chosen."""
+    """Solve with a setting that was chosen; `solved` is what the choice found for all rows."""
     n, m = len(rows.hashes), examples.halves.shape[1]
     way = select_way(n, m, rows.targets.shape[1], device)
     log.info("%d distinct rows: solved by %s, %d bytes", n, way.name, way.n_bytes)
@@ -126,9 +127,7 @@ def solve(
     ]
     z = torch.cat(parts)
     targets, weights = rows.targets.to(device), rows.weights.to(device)
-    kernel = function.matrix(z.double()) if way.name == "cholesky" else None
-    diagonal = function.diagonal(z) if kernel is None else kernel.diagonal()
-    noise = setting.noise * float(diagonal.double().mean())
+    noise = setting.noise * float(function.diagonal(z.double()).mean())
     solution = Solution(
         setting,
         chosen_for,
@@ -143,9 +142,10 @@ def solve(
         diagonal=None,
         judged_by=LEAVE_ONE_OUT,
     )
-    if kernel is not None:
-        inverse, alpha, diagonal = Inverse.solve(kernel, noise / weights, targets)
-        return replace(solution, alpha=alpha, diagonal=diagonal, inverse=inverse)
+    if way.name == "cholesky":
+        if solved is None or dtype == torch.float32:  # of rows in float64
+            solved = Solved(*Inverse.solve(function.matrix(z.double()), noise / weights, targets))
+        return replace(solution, **solved._asdict())
     if way.name == "landmarks":
         return _by_landmarks(solution, lowest_hashes(rows, way.landmarks))
     landmarks = lowest_hashes(rows, way.landmarks).to(device)

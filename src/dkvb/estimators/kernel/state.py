@@ -263,10 +263,10 @@ class KernelState:
             found = fit_conditionings(self.examples, device)
         else:
             found = conditionings_from_keys(self.keys.to(device).conditioning)
-        setting, function = select_setting(self.examples, rows, found, device)
+        setting, function, solved = select_setting(self.examples, rows, found, device)
         chosen = found[setting.conditioning]
         n = len(self.examples.targets)
-        solution = solve(setting, n, chosen, function, self.examples, rows, device)
+        solution = solve(setting, n, chosen, function, self.examples, rows, device, solved)
         return replace(self, solution=solution, earlier=None)
 
     def solved_if_quick(self, device: str) -> KernelState:
