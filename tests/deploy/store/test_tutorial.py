@@ -113,3 +113,29 @@ def check_deployed(folder):
     rows = encoder.encode([encoder.transform(Image.open(file)) for file in files]).numpy()
     found = np.array(labels)[session.run(["label"], {"embedding": rows})[0]]
     assert (found == classifier.predict(rows)).mean() > 0.98  # but for ties of keys
+
+
+def test_the_script_compares_words_exactly_and_percentages_within_a_point():
+    from scripts.check_tutorial import states
+
+    line = "accuracy: 82.50 % of 200 rows"
+    assert states(line, line)
+    assert states(line, "accuracy: 83.50 % of 200 rows")
+    assert not states(line, "accuracy: 84.00 % of 200 rows")
+    assert not states(line, "accuracy: 82.50 % of 300 rows")
+    assert not states(line, "learned 200 rows")
+
+
+def test_the_folders_of_the_script_are_those_of_the_test(tmp_path):
+    from scripts import check_tutorial
+
+    assert sorted(check_tutorial.CLASSES) == sorted(NAMES.values())
+    images = tmp_path / "images"
+    for split in ("train", "test"):
+        for label in (*check_tutorial.CLASSES, check_tutorial.NEW_CLASS):
+            (images / split / label).mkdir(parents=True)
+            for i in range(2):
+                Image.new("RGB", (8, 8), (40 * i, 0, 0)).save(images / split / label / f"{i}.png")
+    check_tutorial.build(images, tmp_path)
+    for folder, count in (("photos", 10), ("new-photos", 10), ("monday", 2)):
+        assert len(list((tmp_path / folder).rglob("*.jpg"))) == count
