@@ -5,8 +5,9 @@
 
 Photos are images of CIFAR-10, written as JPEG files: 60 of each of five classes to learn and 40
 other ones to test, and 60 of a sixth class. The commands run as they are printed, in their order.
-Every line of a block marked `text` must be printed by the commands of the block before it; figures
-in percent may differ by a point, since the last bits of embeddings depend on the machine.
+Every line of a block marked `text` must be printed by the commands, or the Python program, of the
+block before it; figures in percent may differ by a point, since the last bits of embeddings depend
+on the machine.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ NEW_CLASS = "horse"
 TO_LEARN, TO_TEST = 60, 40  # of each class
 TOLERANCE = 1.0  # points
 
-_BLOCK = re.compile(r"```(sh|text)\n(.*?)```", re.DOTALL)
+_BLOCK = re.compile(r"```(sh|python|text)\n(.*?)```", re.DOTALL)
 _PERCENT = re.compile(r"[\d.]+(?= %)")
 
 
@@ -55,8 +56,13 @@ def run(line: str, folder: Path) -> list[str]:
     """Run one command in the folder; what it printed, line by line."""
     program, *arguments = shlex.split(line)
     assert program == "dkvb", line
+    return python(["-m", "dkvb", *arguments], line, folder)
+
+
+def python(arguments: list[str], line: str, folder: Path) -> list[str]:
+    """Run Python in the folder; what it printed, line by line."""
     done = subprocess.run(
-        [sys.executable, "-m", "dkvb", *arguments],
+        [sys.executable, *arguments],
         cwd=folder,
         capture_output=True,
         text=True,
@@ -94,6 +100,8 @@ def main() -> None:
             lines = content.splitlines()
             if kind == "sh":
                 printed = [said for line in lines for said in run(line, folder)]
+            elif kind == "python":
+                printed = python(["-c", content], "python", folder)
             else:
                 missing += [
                     line for line in lines if not any(states(line, said) for said in printed)

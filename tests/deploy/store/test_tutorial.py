@@ -66,7 +66,7 @@ def run(line):
     return CliRunner().invoke(app, arguments)
 
 
-def test_every_command_of_the_tutorial(photos):
+def test_every_command_of_the_tutorial(photos, capsys):
     told = {}
     lines = commands()
     assert len(lines) == 16
@@ -76,6 +76,8 @@ def test_every_command_of_the_tutorial(photos):
         told.setdefault(line, done.stdout)
         if line.startswith("dkvb export model model.onnx"):
             check_deployed(photos)
+        if line.startswith("dkvb export model camera.onnx"):
+            check_camera(capsys)
     assert told[lines[0]] == "learned 300 rows; model knows 5 classes\n"
     assert "airplane" in told["dkvb inspect model"]
     lines = csv.DictReader(told["dkvb predict model --data new-photos"].splitlines())
@@ -99,6 +101,13 @@ def test_every_command_of_the_tutorial(photos):
     known = ["airplane", "bird", "cat", "horse", "ship"]
     assert read_folder("model").classifier.classes_.tolist() == known
     assert Path("camera.onnx").stat().st_size > Path("model.onnx").stat().st_size
+
+
+def check_camera(capsys):
+    """The tutorial's program answers pictures as `dkvb predict` does."""
+    (program,) = re.findall(r"```python\n(.*?)```", TUTORIAL.read_text(encoding="utf-8"), re.DOTALL)
+    exec(program, {})
+    assert capsys.readouterr().out == "bird\n"
 
 
 def check_deployed(folder):
