@@ -60,6 +60,9 @@ def main(arguments: list[str] | None = None) -> int:
     small.add_argument("--rows", type=int, nargs="+", help="rows per class")
     small.add_argument("--draws", type=int, default=5)
     small.add_argument("--only", nargs="+", default=[], help="methods; all unless given")
+    small.add_argument(
+        "--keys", nargs="+", metavar="SOURCE=FILE", help="rows to fit general keys to, for counts"
+    )
 
     kernel = modes.add_parser("kernel", help="the kernel classifier: accuracy, quality, speed")
     kernel.add_argument("--data", type=Path, required=True, help="folder of data sets")
@@ -129,7 +132,7 @@ def main(arguments: list[str] | None = None) -> int:
         from benchmarks.small import run as run_small
 
         rows = tuple(given.rows or ROWS_PER_CLASS)
-        return run_small(given.data, given.out, rows, given.draws, given.only)
+        return run_small(given.data, given.out, rows, given.draws, given.only, given.keys)
     if given.mode == "kernel":
         from benchmarks.kernel import run as run_kernel
 

@@ -13,6 +13,9 @@ With --data, a folder of embeddings is read instead of the bundled ones. It hold
 each encoder, named as in `SOURCES`, with `test.npz` and `train.npz` (or `train-0.npz`, …): `codes`
 (n, m), `scale` and `labels` (n,). Codes of uint8 are embeddings that are never negative,
 (codes / 255)² · scale; codes of int8 are codes / 127 · scale.
+
+With --keys SOURCE=FILE, `counts` also learns with general keys: as many as a package could hold,
+fitted without labels to the codes of a file of other rows of the same encoder.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks import records
+from dkvb import Keys, fit_keys
 from dkvb.benchmark.grid import parse_spec
 from dkvb.embedding.datasets import bundled
 from dkvb.estimators.registry import make_classifier
@@ -54,6 +58,10 @@ METHODS: dict[str, str] = {
     "sgd": "bottleneck:rule=sgd,epochs=20",
     BASELINE: BASELINE,
 }
+
+
+GENERAL = "counts, general keys"
+GENERAL_SIZE = {"n_codebooks": 64, "n_pairs": 256}  # about 1 MB
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,10 +99,20 @@ def folder_source(folder: Path) -> Source:
 
 def _decoded(path: Path) -> tuple[Floats, Labels]:
     with np.load(path, allow_pickle=False) as file:
-        codes, scale, labels = file["codes"], file["scale"], file["labels"]
+        return _embeddings(file), file["labels"]
+
+
+def _embeddings(file: Any) -> Floats:
+    codes, scale = file["codes"], file["scale"].astype(np.float32)
     if codes.dtype == np.uint8:
-        return np.square(codes.astype(np.float32) / 255) * scale.astype(np.float32), labels
-    return codes.astype(np.float32) / 127 * scale.astype(np.float32), labels
+        return np.asarray(np.square(codes.astype(np.float32) / 255) * scale, np.float32)
+    return np.asarray(codes.astype(np.float32) / 127 * scale, np.float32)
+
+
+def general_keys(path: Path) -> Keys:
+    """Keys of `GENERAL_SIZE`, fitted to the rows of a file."""
+    with np.load(path, allow_pickle=False) as file:
+        return fit_keys(_embeddings(file), preset="counts", random_state=0, **GENERAL_SIZE)
 
 
 def draw(source: Source, n_classes: int, rows: int, seed: int) -> Stream:
@@ -180,11 +198,19 @@ def _make(spec: str) -> Any:
 
 
 def measure(
-    sources: list[Source], rows_per_class: tuple[int, ...], draws: int, only: list[str]
+    sources: list[Source],
+    rows_per_class: tuple[int, ...],
+    draws: int,
+    only: list[str],
+    keys: dict[str, Path],
 ) -> Iterator[dict[str, Any]]:
     """One record for each source, number of rows, method and stream: means over draws."""
-    makers = {name: make for name, make in methods().items() if not only or name in only}
+    chosen = {name: make for name, make in methods().items() if not only or name in only}
     for source in sources:
+        makers = dict(chosen)
+        if source.name in keys:
+            settings = {"rule": "counts", "keys": general_keys(keys[source.name])}
+            makers[GENERAL] = partial(make_classifier, "bottleneck", settings)
         n_classes = min(10, len(np.unique(source.y)))
         for rows in rows_per_class:
             for name, make in makers.items():
@@ -243,6 +269,7 @@ def run(
     rows_per_class: tuple[int, ...] = ROWS_PER_CLASS,
     draws: int = 5,
     only: list[str] | None = None,
+    keys: list[str] | None = None,
 ) -> int:
     """Measure, print a table for each source, write records; 1 if a criterion does not hold."""
     if data is None:
@@ -252,7 +279,8 @@ def run(
         if not sources:
             raise SystemExit(f"--data: expected folders {', '.join(SOURCES)} in {data}; got none")
     found: list[dict[str, Any]] = []
-    for record in measure(sources, rows_per_class, draws, only or []):
+    files = {name: Path(file) for name, file in (one.split("=", 1) for one in keys or [])}
+    for record in measure(sources, rows_per_class, draws, only or [], files):
         found.append(record)
         records.append(out, [record])
     for source in sources:
