@@ -86,9 +86,12 @@ def test_every_dependency_of_the_package_is_pinned() -> None:
         return own + [r for n in names for extra in n.split(",") for r in expanded(extras[extra])]
 
     wanted = expanded(project["dependencies"] + extras["dev"])
-    lines = (ROOT / "requirements" / "dev.txt").read_text().splitlines()
-    pins = [line for line in lines if not line.startswith("#")]
-    assert all(re.match(r"[\w.-]+==[\w.]+(; .+)?$", line) for line in pins)
+    text = (ROOT / "requirements" / "dev.txt").read_text().replace("\\\n", "")
+    pins = [line for line in text.splitlines() if not line.startswith("#")]
+    assert all(
+        re.match(r"[\w.-]+==[\w.]+( ; [^#]+?)?( +--hash=sha256:[0-9a-f]{64})+$", line)
+        for line in pins
+    )
     pinned = {line.partition("==")[0].lower().replace("_", "-") for line in pins}
     assert {re.split(r"[<>=;]", line)[0] for line in wanted} <= pinned
 
