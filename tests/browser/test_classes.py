@@ -111,3 +111,32 @@ def test_labels_are_text_and_never_markup(page: Any, photos: Photos) -> None:
     expect(page.get_by_text("1 example", exact=True)).to_be_visible(timeout=SLOW)
     add_photos(page, photos["flower"][1:2])
     expect(page.locator("img[src=x]")).to_have_count(0)
+
+
+def with_pictures(_: Path) -> tuple[str, ...]:
+    return ("--encoder", "efficientnet_lite0", "--keep-images")
+
+
+@pytest.mark.parametrize("url", [with_pictures], indirect=True)
+def test_what_was_learned_before_is_shown_corrected_and_forgotten(
+    page: Any, photos: Photos, url: str
+) -> None:
+    for label, paths in (("flower", photos["flower"][:2]), ("temple", photos["temple"][:3])):
+        sent = [("image", path.read_bytes()) for path in paths]
+        httpx.post(f"{url}/v1/learn", files=sent, data={"label": label}, timeout=60)
+    page.reload()
+    page.get_by_role("button", name="Edit temple").click()
+    page.get_by_role("button", name="Show examples").click()
+    stored = page.get_by_role("option", name="learned as temple")
+    expect(stored).to_have_count(3)
+    expect(stored.first.locator("img")).to_have_js_property("naturalWidth", 160)
+    stored.first.click()
+    page.keyboard.press("1")
+    expect_count(page, "flower", 3)
+    page.keyboard.press("u")
+    expect_count(page, "temple", 3)
+    stored.last.click()
+    page.get_by_role("group", name="Label the selection").get_by_text("Forget…").click()
+    page.get_by_role("dialog").get_by_role("button", name="Forget").click()
+    expect_count(page, "temple", 2)
+    expect(stored).to_have_count(2)

@@ -6,7 +6,7 @@ import { forget, removeItems, teach } from "./learning.js";
 import { complain, say } from "./messages.js";
 import { allClasses, asLabel, changed, itemWord, on, state } from "./state.js";
 
-const chosen = () => (state.selected.size ? [...state.selected] : state.active ? [state.active] : []);
+const chosen = () => [...state.selected];
 
 /** Teach the selection as a class, and go on to the next item. */
 export function teachSelection(label) {

@@ -4,6 +4,7 @@ import { ask, confirmFinal } from "./dialogs.js";
 import { addTexts, chooseFiles, makeDropTarget } from "./inputs.js";
 import { forget, merge, rename } from "./learning.js";
 import { announce, attempt, complain } from "./messages.js";
+import { showLearned } from "./stored.js";
 import { allClasses, asLabel, changed, itemWord, on, state } from "./state.js";
 
 function addClass(text) {
@@ -72,10 +73,14 @@ function editClass(label) {
     ? "No example of this class was learned yet."
     : "Renaming and merging need no training and can be undone. Forgetting cannot."));
   const shown = ask(`Class ${label}`, content, [
+    ...(state.model.keeps_ids && !isPlanned ? [{ text: "Show examples", value: "show" }] : []),
     { text: isPlanned ? "Remove" : "Forget…", value: "forget", kind: "danger" }, { text: "Close", value: null },
   ]);
   close = () => name.closest("dialog").close();
-  return shown.then((answer) => (answer === "forget" ? forgetClass(label, count, isPlanned) : null));
+  return shown.then((answer) => {
+    if (answer === "forget") return forgetClass(label, count, isPlanned);
+    return answer === "show" ? attempt(() => showLearned(label)) : null;
+  });
 }
 
 function doRename(label, text, close) {

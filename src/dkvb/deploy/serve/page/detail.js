@@ -1,24 +1,17 @@
 // One item: what was predicted, how new it is, and what decided.
-import { getBlob } from "./api.js";
 import { bar, byId, h, icon, percent } from "./dom.js";
 import { NEW } from "./items.js";
 import { explain } from "./learning.js";
+import { complain } from "./messages.js";
+import { keptPicture } from "./pictures.js";
 import { changed, on, state } from "./state.js";
 
 let shown = ""; // what the panel shows: item, prediction and sequence
-const pictures = new Map(); // addresses of learned images, by id
-
 /** A small picture of a learned example: of this page, or kept by the service. */
 export async function fillThumbnail(figure, { id, image }) {
   const own = state.items.find((item) => item.learned && id !== null && item.learned.id === id);
   if (own?.text) figure.prepend(h("p", { class: "item-text" }, own.text));
-  let url = own?.url;
-  if (!url && image) {
-    if (!pictures.has(id)) {
-      pictures.set(id, getBlob(`v1/images/${encodeURIComponent(id)}`).then(URL.createObjectURL, () => null));
-    }
-    url = await pictures.get(id);
-  }
+  const url = own?.url ?? (image ? await keptPicture(id) : null);
   if (url) figure.prepend(h("img", { src: url, alt: "" }));
 }
 
@@ -74,9 +67,9 @@ function frame(item, content) {
     : item.prediction ? `Predicted: ${item.prediction.label}` : "No label yet";
   byId("detail").replaceChildren(
     h("div", { class: "detail-head" }, h("h2", { id: "detail-heading" }, title), close),
-    item.kind === "image" ? h("img", { class: "detail-image", src: item.url, alt: item.name })
+    item.url ? h("img", { class: "detail-image", src: item.url, alt: item.name })
       : h("p", { class: "detail-text" }, item.text ?? item.name),
-    h("p", { class: "quiet small detail-name" }, item.kind === "image" ? item.name : ""),
+    h("p", { class: "quiet small detail-name" }, item.url ? item.name : ""),
     ...content,
   );
 }
@@ -92,6 +85,7 @@ async function show() {
   if (now === shown) return;
   const isOther = !shown.startsWith(`${item.key} `);
   shown = now;
+  if (item.kind === "stored") return frame(item, []);
   if (item.state === "failed") return frame(item, [h("p", { class: "wrong" }, item.problem)]);
   if (item.state || !state.model.classes) {
     const hint = state.model.classes ? "" : "Select it and give it a label below. The first label makes the first class.";
@@ -106,7 +100,7 @@ async function show() {
     frame(item, [...note, ...probabilities(answer), ...novelty(answer.novelty), ...reasons(answer.why)]);
   } catch (error) {
     if (shown === now) frame(item, item.prediction ? probabilities(item.prediction) : []);
-    if (![404, 409].includes(error.status)) throw error;
+    if (error.status !== 409) complain(error); // 409: this classifier cannot say what decided
   }
 }
 

@@ -1,5 +1,6 @@
 // How items come in: files that are dropped, chosen or pasted, and texts.
 import { byId, counted } from "./dom.js";
+import { select } from "./items.js";
 import { predictItems, teach } from "./learning.js";
 import { announce, attempt, complain } from "./messages.js";
 import { readNpy } from "./npy.js";
@@ -8,8 +9,8 @@ import { changed, itemWord, state } from "./state.js";
 let nextKey = 0;
 let targetClass = null; // the class that the file chooser was opened for
 
-/** @returns {import("./state.js").Item} */
-function newItem(fields) {
+/** An item that waits to be predicted. @returns {import("./state.js").Item} */
+export function newItem(fields) {
   nextKey += 1;
   return { key: nextKey, predictionId: null, prediction: null, learned: null, state: "waiting", ...fields };
 }
@@ -26,8 +27,7 @@ export function imageItem(blob, name) {
 export async function addItems(items, label = null) {
   if (!items.length) return;
   state.items = [...items, ...state.items];
-  state.active ??= items[0];
-  changed("items", "selection");
+  changed("items");
   announce(`Added ${counted(items.length, itemWord())}.`);
   // A class that is new could not have been predicted.
   const isNew = label !== null && !state.classes.some((one) => one.label === label);
@@ -35,6 +35,8 @@ export async function addItems(items, label = null) {
   byId("progress").hidden = true;
   if (label !== null) {
     await teach(items.filter((item) => item.state !== "failed").map((item) => ({ item, label })));
+  } else if (!state.selected.size && state.items.includes(items[0])) {
+    select(items[0]); // for the next key
   }
 }
 

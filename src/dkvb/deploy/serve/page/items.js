@@ -9,6 +9,7 @@ import { changed, itemWord, on, state } from "./state.js";
 export const NEW = 0.95; // novelty from which an item is marked
 const UNSURE = 0.6; // probability below which an item is marked
 const elements = new WeakMap();
+const rendered = new WeakMap(); // what an element says
 
 /** Items as they are shown: filtered, and in their order. @returns {Item[]} */
 export function shownItems() {
@@ -77,6 +78,9 @@ function render(item) {
   const [label, more] = text(item);
   const { learned, prediction } = item;
   const kind = item.state || (learned ? "learned" : prediction ? "predicted" : "unlabelled");
+  const now = `${kind} ${label} ${more} ${prediction?.probability}`;
+  if (rendered.get(item) === now) return element;
+  rendered.set(item, now);
   element.className = `item ${item.kind} ${kind}`;
   const said = { learned: " learned as ", predicted: " predicted " }[kind] ?? " ";
   const isUnsure = prediction?.probability < UNSURE;
@@ -90,7 +94,7 @@ function render(item) {
 }
 
 function create(item) {
-  const picture = item.kind === "image"
+  const picture = item.url
     ? h("img", { src: item.url, alt: item.name, draggable: "false", loading: "lazy", onerror: (event) => {
       event.target.replaceWith(h("p", { class: "item-text" }, item.name)); // such as HEIC
     } })
@@ -115,7 +119,10 @@ function showItems() {
   const shown = shownItems();
   const list = byId("items");
   const focused = document.activeElement?.closest("#items") ? document.activeElement : null;
-  list.replaceChildren(...shown.map(render));
+  const wanted = shown.map(render);
+  if (wanted.length !== list.children.length || wanted.some((one, i) => one !== list.children[i])) {
+    list.replaceChildren(...wanted);
+  }
   list.hidden = !shown.length;
   focused?.focus();
   byId("items-heading").textContent = `${itemWord()}s`.replace(/^./, (c) => c.toUpperCase());

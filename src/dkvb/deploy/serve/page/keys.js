@@ -11,8 +11,6 @@ const ACTIONS = {
   l: () => byId("action-name").focus(),
   u: undo,
   "?": showShortcuts,
-  Delete: removeSelection,
-  Backspace: removeSelection,
   Escape: () => {
     state.selected.clear();
     changed("selection");
@@ -21,6 +19,7 @@ const ACTIONS = {
 
 function onItems(event) {
   if (event.key === "Enter") acceptSelection();
+  else if (event.key === "Delete" || event.key === "Backspace") removeSelection();
   else if (event.key === " " && state.active) select(state.active, "toggle");
   else if (event.key === "a" && (event.ctrlKey || event.metaKey)) selectAll();
   else return false;

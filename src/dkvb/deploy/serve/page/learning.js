@@ -2,6 +2,7 @@
 import { change, get, post, ServiceError } from "./api.js";
 import { counted } from "./dom.js";
 import { announce, complain, say } from "./messages.js";
+import { dropPicture } from "./pictures.js";
 import { bodyOf, parts } from "./requests.js";
 import { changed, itemWord, state } from "./state.js";
 
@@ -66,7 +67,7 @@ async function readQuality() {
     state.looCurve = [...looCurve().filter((one) => one.rows < rows), { rows, accuracy }].slice(-500);
     sessionStorage.setItem(curveKey(), JSON.stringify(state.looCurve));
   }
-  state.suspects = state.model.rows ? (await get("v1/suspects").catch(noneIfConflict)).suspects : [];
+  state.suspects = state.model.rows && state.model.keeps_ids ? (await get("v1/suspects")).suspects : [];
   changed("quality", "suspects");
 }
 
@@ -75,11 +76,6 @@ const curveKey = () => `dkvb-curve ${state.model.name}`;
 /** The curve so far, also of this tab before it was loaded again. */
 function looCurve() {
   return state.looCurve ?? JSON.parse(sessionStorage.getItem(curveKey()) ?? "[]");
-}
-
-function noneIfConflict(error) {
-  if (error instanceof ServiceError && error.status === 409) return { suspects: [] };
-  throw error;
 }
 
 // ------------------------------------------------------------------------------------- predicting
@@ -233,14 +229,18 @@ export function undo() {
   return inOrder(async () => {
     const last = state.model.undo;
     if (!last) return say("There is nothing to undo. Forgetting is final.");
-    await change("v1/undo", { sequence: last.sequence }).finally(refresh);
+    try {
+      await change("v1/undo", { sequence: last.sequence });
+    } catch (error) {
+      await refresh(); // somebody else did something since
+      throw error;
+    }
     const known = operations.find((one) => one.sequence === last.sequence);
     operations = operations.filter((one) => one !== known);
     for (const [item, learned] of known?.before ?? []) item.learned = learned;
     changed("items");
     say(`Undone: ${operationText(last)}.`);
-    await refresh();
-    return followUp();
+    return refresh();
   });
 }
 
@@ -297,7 +297,10 @@ export function forget({ classes, ids }) {
 /** Remove items from the page; the model is not changed. @param {Item[]} items */
 export function removeItems(items) {
   const gone = new Set(items);
-  for (const item of gone) if (item.url) URL.revokeObjectURL(item.url);
+  for (const item of gone) {
+    if (item.kind === "image") URL.revokeObjectURL(item.url);
+    else if (item.kind === "stored") dropPicture(item.learned.id);
+  }
   state.items = state.items.filter((item) => !gone.has(item));
   for (const item of gone) state.selected.delete(item);
   if (gone.has(state.active)) state.active = null;

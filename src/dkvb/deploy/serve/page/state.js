@@ -4,7 +4,7 @@
  * @typedef {string | number | boolean} Label
  * @typedef {Object} Item
  * @property {number} key
- * @property {"image" | "text" | "row"} kind
+ * @property {"image" | "text" | "row" | "stored"} kind stored: learned before, its content is not here
  * @property {string} name
  * @property {Blob} [blob] an image
  * @property {Float32Array} [row] an embedding
