@@ -20,6 +20,7 @@ COLUMNS = {
     "CIFAR-100": ("cifar100-resnet50.jsonl", "cifar100/records.jsonl"),
     "CIFAR-100, long tail": ("cifar100-long-tail-resnet50.jsonl",),
 }
+ENCODER = "resnet50"  # of all rows of the table
 PAPER = ("81.5", "54.7", "–")
 ROWS = {
     "bottleneck": "bottleneck, `sgd`, the paper's schedule",
@@ -63,7 +64,8 @@ def _accuracies(files: tuple[str, ...]) -> dict[str, list[float]]:
     found: dict[str, list[float]] = {}
     for record in chain.from_iterable(read_records(ROOT / "results" / f).records for f in files):
         accuracy = record.metrics["final_accuracy"]
-        if record.stream != "iid" and accuracy is not None:
+        encoder = record.config.get("data", {}).get("encoder", ENCODER)
+        if record.stream != "iid" and accuracy is not None and encoder == ENCODER:
             found.setdefault(record.classifier, []).append(100 * accuracy)
     return found
 

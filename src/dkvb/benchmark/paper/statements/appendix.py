@@ -54,7 +54,11 @@ def _fly_drops_within(records: Records) -> Result:
     for task in tasks[1:]:  # the first has no classes to confuse it with
         values = [value for (own, _), value in sorted(by.items()) if own == task]
         drops[f"task {task + 1}"] = max(values) - values[-1]
-    text = f"points lost from the highest to the last epoch of a task: {listed(drops)}"
+    falling = sum(drop > 0 for drop in drops.values())
+    text = (
+        f"the accuracy drops within {falling} of {len(drops)} tasks; points lost from the highest "
+        f"to the last epoch: {listed(drops)}"
+    )
     return min(drops.values()) >= threshold("fly_within"), text
 
 

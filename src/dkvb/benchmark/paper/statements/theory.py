@@ -15,6 +15,7 @@ from dkvb.benchmark.paper.statements.base import (
 )
 from dkvb.benchmark.paper.tables import group_by, only
 
+_SDMLP_EPOCHS = 2000  # shorter runs are not what the paper compares
 MODELS = ("bottleneck", "linear", "mlp")
 
 
@@ -101,7 +102,11 @@ def _null_noise(records: Records) -> Result:
 
 def _beats_sdmlp(records: Records) -> Result:
     bottleneck = mean_of(records, "bottleneck", "class-incremental")
-    group = [r for r in only(records, order="class-incremental") if "sdmlp" in r.classifier]
+    group = [
+        r
+        for r in only(records, order="class-incremental")
+        if "sdmlp" in r.classifier and r.config["settings"].get("epochs", 0) >= _SDMLP_EPOCHS
+    ]
     ends = {n: mean_metric(g, "final_accuracy", 100) for n, g in group_by(group, name_of).items()}
     known = {name: end for name, end in ends.items() if end is not None}
     if bottleneck is None or not known:
@@ -115,7 +120,7 @@ SDMLP = Statement(
     "section 4, section 5.2, Figure 3a",
     ("cifar10",),
     "final accuracy, class-incremental",
-    "above every SDMLP that was measured",
+    "above every SDMLP that was trained for 2,000 epochs per task",
     _beats_sdmlp,
 )
 SDMLP_100 = Statement(
@@ -123,7 +128,7 @@ SDMLP_100 = Statement(
     "appendix D.4",
     ("cifar100",),
     "final accuracy, class-incremental",
-    "above every SDMLP that was measured",
+    "above every SDMLP that was trained for 2,000 epochs per task",
     _beats_sdmlp,
 )
 
