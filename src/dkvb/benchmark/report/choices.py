@@ -28,8 +28,8 @@ CHOICES: dict[str, str] = {
     "loss": "The training loss is measured on the present task.",
     "key-data": "STL-10 and ImageNet are left out without their embeddings.",
     "granularity": "ResNet50 instead of ConvMixer.",
-    "fly": "ResNet50 instead of ConvMixer; three seeds within tasks. The curve within tasks is evaluated at epochs that grow "
-    "geometrically.",
+    "fly": "ResNet50 instead of ConvMixer; three seeds within tasks. The curve within tasks is "
+    "evaluated at epochs that grow geometrically.",
     "weight-decay": "Three seeds, as in the paper; one backbone instead of five.",
     "cifar100": "500 epochs per task as in the paper's code; SDMLP has 2,000.",
     "imagenet": "20 epochs per task: the paper does not state them. Synthetic embeddings without "
@@ -46,8 +46,8 @@ CHOICES: dict[str, str] = {
     "Values have the learning rate 160, not 0.3; records of version 0.1 name 0.3, which was not "
     "used.",
     "shift-signal": "No numbers in the paper.",
-    "growth": "No numbers in the paper. One seed. 1,024 pairs, 100 epochs with a rate 20 times the paper's; "
-    "half of the classes are the shift.",
+    "growth": "No numbers in the paper. One seed. 1,024 pairs, 100 epochs with a rate 20 times the "
+    "paper's; half of the classes are the shift.",
     "refit": "No numbers in the paper. A bottleneck of 64 × 1,024, 5 epochs.",
     "generation": "No numbers in the paper. A bottleneck of 64 × 1,024, 10 epochs; an autoencoder "
     "with 64 latent numbers, trained on the key data.",
