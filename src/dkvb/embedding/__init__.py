@@ -9,9 +9,14 @@ from dkvb.embedding.arrow import read_table
 from dkvb.embedding.cache.run import Embeddings, UnreadableItemsError, embed
 from dkvb.embedding.cache.store import Cache
 from dkvb.embedding.datasets import Dataset, load_dataset
-from dkvb.embedding.encoders.encoder import CallableEncoder, Encoder, encoder_fingerprint
+from dkvb.embedding.encoders.encoder import (
+    CallableEncoder,
+    FrozenEncoder,
+    encoder_fingerprint,
+)
 from dkvb.embedding.encoders.registry import absolute_name, load_encoder
 from dkvb.embedding.encoders.transforms import ImageTransform, PixelNoise
+from dkvb.embedding.transformer import Encoder
 
 __all__ = [
     "Cache",
@@ -20,6 +25,7 @@ __all__ = [
     "EmbeddingTable",
     "Embeddings",
     "Encoder",
+    "FrozenEncoder",
     "ImageTransform",
     "MissingPackageError",
     "PixelNoise",

@@ -23,7 +23,7 @@ from dkvb.embedding.cache.digests import UNREADABLE, data_digest, digest, item_d
 from dkvb.embedding.cache.entry import DTYPES, Entry, Skipped
 from dkvb.embedding.cache.store import Cache
 from dkvb.embedding.datasets.dataset import Dataset
-from dkvb.embedding.encoders.encoder import Encoder
+from dkvb.embedding.encoders.encoder import FrozenEncoder
 from dkvb.embedding.encoders.transforms import ImageTransform, PixelNoise
 
 Array = NDArray[Any]
@@ -70,7 +70,7 @@ class UnreadableItemsError(ValueError):
 
 
 def embed(
-    encoder: Encoder,
+    encoder: FrozenEncoder,
     dataset: Dataset,
     cache: Cache | str | Path | None = None,
     *,
@@ -137,7 +137,7 @@ def embed(
     )
 
 
-def _with_options(encoder: Encoder, noise: PixelNoise | None, crop: bool) -> Any:
+def _with_options(encoder: FrozenEncoder, noise: PixelNoise | None, crop: bool) -> Any:
     transform = encoder.transform
     if noise is None and crop:
         return transform
@@ -153,7 +153,7 @@ class _Job(NamedTuple):
     """Everything that making a shard needs."""
 
     entry: Entry
-    encoder: Encoder
+    encoder: FrozenEncoder
     dataset: Dataset
     transform: Any
     digests: list[bytes]
@@ -289,7 +289,7 @@ def _encode(job: _Job, batch: _Batch) -> tuple[Array, list[Skipped]]:
     return array, bad
 
 
-def _within_memory(encoder: Encoder, items: list[Any]) -> Tensor:
+def _within_memory(encoder: FrozenEncoder, items: list[Any]) -> Tensor:
     """Rows of all items; in halves where a GPU's memory does not hold them at once."""
     try:
         return encoder.encode(items)

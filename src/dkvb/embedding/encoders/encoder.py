@@ -43,7 +43,7 @@ class EncoderSpec(NamedTuple):
         return {"name": self.name, "layer": ",".join(self.layers), "pooling": self.pooling}
 
 
-class Encoder(Protocol):
+class FrozenEncoder(Protocol):
     """Frozen: the same item gives the same row for ever."""
 
     @property

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast
 
 import torch
 
-from dkvb.embedding.encoders.encoder import Encoder, EncoderSpec
+from dkvb.embedding.encoders.encoder import EncoderSpec, FrozenEncoder
 from dkvb.embedding.encoders.settings import CROPS, PLAIN, POOLINGS, Settings, as_layers, split_name
 from dkvb.embedding.encoders.transforms import ImageTransform
 
@@ -68,7 +68,7 @@ def load_encoder(
     device: torch.device | str = "cpu",
     precision: str = "auto",
     allow_download: bool = True,
-) -> Encoder:
+) -> FrozenEncoder:
     """The encoder called `name`, frozen; weights from a local file, or from its library.
 
     Parameters
@@ -96,7 +96,7 @@ def load_encoder(
     beside = Settings(as_layers(layers), pooling, views).checked()
     given = named.merged(beside)
     build = import_module(f"dkvb.embedding.encoders.{entry.module}").build
-    encoder: Encoder = build(
+    encoder: FrozenEncoder = build(
         EncoderSpec(
             bare,
             weights,
@@ -116,13 +116,13 @@ def _entry(name: str) -> RegistryEntry | None:
     return FAMILIES.get(family) if colon and rest else NAMES.get(name)
 
 
-def _cropped(encoder: Any, crop: str | None) -> Encoder:
+def _cropped(encoder: Any, crop: str | None) -> FrozenEncoder:
     if crop in (None, CROPS[0]):
-        return cast(Encoder, encoder)
+        return cast(FrozenEncoder, encoder)
     if not isinstance(encoder.transform, ImageTransform):
         raise ValueError(f"crop: expected an encoder of images; {encoder.name} has nothing to crop")
     encoder.transform = encoder.transform.without_crop()
-    return cast(Encoder, encoder)
+    return cast(FrozenEncoder, encoder)
 
 
 def absolute_name(name: str, settings: Settings | None = None) -> str:
