@@ -4,10 +4,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 BENCH_STAMP := $(VENV)/.installed-bench
+ENGINES_STAMP := $(VENV)/.installed-engines
 BROWSER := $(VENV)/browser
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-browser screenshots torture lint bench docs clean
+.PHONY: help demo test test-engines test-browser screenshots torture lint bench docs clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -17,6 +18,11 @@ demo: $(STAMP)  ## learn ten kinds of images two at a time; prints a table, draw
 
 test: lint  ## lint, then every test and every example in the documentation
 	$(BIN)/pytest -n 2
+
+test-engines: export OMP_NUM_THREADS = 1
+test-engines: $(ENGINES_STAMP)  ## Spark, Ray, Dask, MLflow and Lance, each on this machine; needs Java 17
+	$(BIN)/pytest -m engines tests/engines
+	$(BIN)/pytest tests/embedding/test_arrow.py -k lance
 
 test-browser: $(BROWSER)/.installed  ## the page of dkvb serve in headless Chromium; needs node
 	$(BIN)/pytest -m browser tests/browser
@@ -65,6 +71,10 @@ $(BROWSER)/.installed: requirements/browser.txt $(STAMP)
 	$(BIN)/python -m pip install --quiet --requirement requirements/browser.txt
 	@mkdir -p $(BROWSER)
 	npm install --silent --no-save --prefix $(BROWSER) $(shell sed -n 's/^# npm: //p' requirements/browser.txt)
+	@touch $@
+
+$(ENGINES_STAMP): requirements/engines.txt $(STAMP)
+	$(BIN)/python -m pip install --quiet --requirement requirements/engines.txt
 	@touch $@
 
 $(BENCH_STAMP): requirements/bench.txt $(STAMP)

@@ -12,6 +12,8 @@ from dkvb.deploy.engines import dask as engine
 
 from .conftest import N, killer, same
 
+pytestmark = [pytest.mark.engines, pytest.mark.filterwarnings("default")]
+
 
 @pytest.fixture(scope="module")
 def client():

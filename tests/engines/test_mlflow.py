@@ -11,6 +11,8 @@ pytest.importorskip("mlflow")
 from dkvb.deploy import mlflow as flavour
 from dkvb.deploy.store import create
 
+pytestmark = [pytest.mark.engines, pytest.mark.filterwarnings("default")]
+
 
 def test_a_round_trip_predicts_the_same(expected, rows, tmp_path):
     import mlflow

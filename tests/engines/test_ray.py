@@ -13,6 +13,8 @@ from .conftest import N, killer, same
 
 ray = require("ray", "ray", "tests")
 
+pytestmark = [pytest.mark.engines, pytest.mark.filterwarnings("default")]
+
 
 @pytest.fixture(scope="module")
 def cluster():

@@ -15,6 +15,8 @@ from dkvb.deploy.engines import spark
 
 from .conftest import N, killer, same
 
+pytestmark = [pytest.mark.engines, pytest.mark.filterwarnings("default")]
+
 
 @pytest.fixture(scope="module")
 def session():
