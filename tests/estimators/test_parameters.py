@@ -9,7 +9,7 @@ from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 
 from dkvb import BottleneckClassifier, fit_keys, rules
-from dkvb.estimators.bottleneck import FewClassesWarning
+from dkvb.estimators.parameters import FewClassesWarning
 from dkvb.estimators.registry import make_classifier
 
 from .settings import blobs

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import torch
+from threadpoolctl import threadpool_limits  # comes with scikit-learn
 
 from dkvb._support import process_group, validation
 from dkvb.benchmark import streams
@@ -408,11 +409,12 @@ def set_shared_keys(classifier: Any, data: DeviceData, seed: int) -> Any:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Limit torch to one thread: with small steps, two mostly wait for each other."""
+    """Limit torch and BLAS to one thread: with small steps, two mostly wait for each other."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        yield
+        with threadpool_limits(1):
+            yield
     finally:
         torch.set_num_threads(before)
 

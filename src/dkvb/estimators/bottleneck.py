@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from copy import copy
 from dataclasses import replace
 from typing import Any, Self
@@ -22,34 +21,30 @@ from dkvb.bottleneck import Batch, Keys, fit_keys, growth
 from dkvb.bottleneck.batch import embeddings
 from dkvb.bottleneck.key_data import subsample
 from dkvb.bottleneck.lazy_rows import picked
-from dkvb.estimators._saved_keys import SavedWithKeys
-from dkvb.estimators.base import Floats, OpenClassifier, log_softmax, softmax
+from dkvb.estimators import journal
+from dkvb.estimators.base import Floats, log_softmax, softmax
+from dkvb.estimators.changeable import ChangeableClassifier
 from dkvb.estimators.explain import Explanation, explain
-from dkvb.estimators.labels import LabelIndex, check_labels, check_merged
-from dkvb.estimators.learned_state import AuditRecord, LearnedState
+from dkvb.estimators.labels import LabelIndex, check_labels
+from dkvb.estimators.learned_state import LearnedState
 from dkvb.estimators.novelty import Drift, compare, distance_from_keys, novelty, unknown_label
 from dkvb.estimators.parameters import (
     check_keys,
     key_settings,
     refuse_unknown,
     repeated,
+    warn_of_few_classes,
     without_unknown,
 )
 from dkvb.estimators.rule_params import fitted_rule, params_from_flat, rule_from
-from dkvb.estimators.serialisation import labels_from, labels_state
 from dkvb.rules import Rule, make_rule
 from dkvb.rules.base import check_countable
 
-FEW_CLASSES = 10  # of a first batch, from which keys are fitted without a warning
 CODES_AT_ONCE = 1 << 22  # that are searched for and learned at a time
 
 
-class FewClassesWarning(UserWarning):
-    """Keys are fitted to a first batch of few classes, and serve others worse."""
-
-
 @without_unknown
-class BottleneckClassifier(OpenClassifier, SavedWithKeys):
+class BottleneckClassifier(ChangeableClassifier[LearnedState]):
     """Assign embeddings to frozen keys; learn in the values of these keys, and nowhere else.
 
     Needs: no task boundaries, no rehearsal, no classes known in advance.
@@ -237,33 +232,18 @@ class BottleneckClassifier(OpenClassifier, SavedWithKeys):
         if not isinstance(X, np.ndarray):
             X, y = arrow.with_labels(X, y)
         batch, targets, _ = self._checked(X, y, None, state)
-        index = LabelIndex()
-        index.add(targets, "y")
-        class_index = torch.from_numpy(index.indices(targets))
-        record = state.rule.journal_record(batch, class_index.to(state.keys.device))
-        record = record.with_part("labels", labels_state(index))
-        record.facts["keys"] = state.keys.fingerprint
-        record.tensors["class_index"] = class_index
-        return record
+        return journal.record_of(state, batch, targets)
 
     def replay(self, record: State) -> int:
         """Learn what `journal_record` described, with the same result as `partial_fit`; returns the
         number of rows."""
         state = self._check_changeable("partial_fit")
-        if record.fact("keys", str) != state.keys.fingerprint:
-            raise record.damaged("keys: expected a record of this model's own keys; got others")
-        index = labels_from(record.part("labels"))
-        name = record.first_of("class_index", "columns")
-        class_index = record.whole_numbers(name, (None,), high=max(1, len(index))).numpy()
-        if not len(class_index):
-            raise record.damaged(f"{name}: expected at least one row")
-        targets = index.in_order_of_appearance()[class_index]  # (n,)
+        batch, targets = journal.rows_from(record, state)
         labels = state.labels.copy()
         labels.add(targets)  # which were checked before they were journaled
         self._check_unknown(labels)
-        batch = state.rule.from_journal(record, len(class_index))
         self._state = _learned(state, labels, frozenset(), batch, targets)
-        return len(class_index)
+        return len(targets)
 
     def relabel_record(self, X: ArrayLike, y_old: ArrayLike, y_new: ArrayLike) -> State:
         """What must be kept of `relabel`, checked, to do it again with `replay_relabel`."""
@@ -273,11 +253,8 @@ class BottleneckClassifier(OpenClassifier, SavedWithKeys):
 
     def replay_relabel(self, record: State) -> int:
         """Do what `relabel_record` described; returns the number of rows."""
-        state, old = self._check_changeable("relabel"), record.part("old")
-        index = labels_from(old.part("labels"))
-        class_index = old.whole_numbers("class_index", (None,), high=max(1, len(index))).numpy()
-        targets = index.in_order_of_appearance()[class_index]
-        without = state.forget_samples(state.rule.from_journal(old, len(targets)), targets)
+        state = self._check_changeable("relabel")
+        without = state.forget_samples(*journal.rows_from(record.part("old"), state))
         self._state = without
         count = self.replay(record.part("new"))
         relabelled = replace(without.audit[-1], operation="relabel")
@@ -311,45 +288,6 @@ class BottleneckClassifier(OpenClassifier, SavedWithKeys):
         changed = _learned(without, labels, frozenset(), batch, new)
         record = replace(without.audit[-1], operation="relabel")
         self._state = replace(changed, audit=(*state.audit, record))
-        return self
-
-    def forget(self, label: Any) -> Self:
-        """Unlearn all that was learned of a class, as if it never had been."""
-        self._state = self._check_changeable("forget").forget(label)
-        return self
-
-    def rename(self, label: Any, new_label: Any) -> Self:
-        """Give a class another name, which no class has yet; nothing else changes."""
-        state = self._check_changeable("rename").rename(label, new_label)
-        self._check_unknown(state.labels)
-        self._state = state
-        return self
-
-    def merge_classes(self, labels: Iterable[Any], into: Any) -> Self:
-        """Make one class of several, as if their rows had been learned with the label `into`."""
-        before = self._check_changeable("merge_classes")
-        known = check_merged(labels, before.labels)
-        state = before.merge_classes(known, into)
-        self._check_unknown(state.labels)
-        self._state = state
-        return self
-
-    def merge(self, other: BottleneckClassifier) -> Self:
-        """Add all that another classifier has learned with the same keys and rule.
-
-        The result is what one classifier would have learned from the rows of both.
-        """
-        state = self._check_changeable("merge")
-        if not isinstance(other, BottleneckClassifier):
-            raise TypeError(f"other: expected a BottleneckClassifier; got {type(other).__name__}")
-        if other is self:
-            raise ValueError(
-                "other: expected another classifier; got this one, whose rows would count twice"
-            )
-        theirs = other._check_changeable("merge")
-        labels = state.labels.after_call(None, theirs.labels.in_order_of_appearance(), name="other")
-        self._check_unknown(labels)
-        self._state = state.merge(theirs, labels)
         return self
 
     def grow_keys(self, X: ArrayLike, n_new: int | None = None, above: float = 0.95) -> Self:
@@ -422,16 +360,6 @@ class BottleneckClassifier(OpenClassifier, SavedWithKeys):
         return self._fitted().key_versions
 
     @property
-    def audit_(self) -> list[AuditRecord]:
-        return list(self._fitted().audit)
-
-    @property
-    def class_count_(self) -> dict[Any, int]:
-        state = self._fitted()
-        counts = state.class_counts[state.labels.order].tolist()
-        return dict(zip(state.labels.classes_.tolist(), counts, strict=True))
-
-    @property
     def usage_(self) -> NDArray[np.int64]:
         return self._fitted().rule.usage().cpu().numpy()
 
@@ -461,7 +389,7 @@ class BottleneckClassifier(OpenClassifier, SavedWithKeys):
         declared = frozenset() if classes is None else _distinct(classes)
         if before is None:
             if first_of_many and self.keys is None:
-                _warn_of_few_classes(_distinct(targets), declared)
+                warn_of_few_classes(_distinct(targets), declared)
             state = self._started(rule, rows, labels, open_ended=classes is None)
             keys = state.rule.keys_
             if isinstance(rows, Batch) and rows.keys.fingerprint == keys.fingerprint:
@@ -584,24 +512,9 @@ class BottleneckClassifier(OpenClassifier, SavedWithKeys):
         validation.check_device(self.device)
         return rule
 
-    def _check_unknown(self, labels: LabelIndex) -> None:
-        """Raise where a class could not be told from rejected inputs."""
-        if self.novelty_threshold is not None:
-            unknown_label(labels)
-
-    def _check_changeable(self, operation: str) -> LearnedState:
-        """What was learned, if it may be changed."""
-        state = self._fitted()
-        if state.inference_only:
-            raise ValueError(
-                f"{operation}: expected a classifier that can change; got an inference-only copy; "
-                "use the classifier that freeze() made it from"
-            )
-        return state
-
-    def _fitted(self) -> LearnedState:
-        check_is_fitted(self, "_state")
-        return self._state
+    def _replace_state(self, state: LearnedState, unlearned: bool) -> Self:
+        self._state = state
+        return self
 
     def _ready(self) -> LearnedState:
         """What was learned, if there is anything to predict from."""
@@ -628,13 +541,7 @@ class BottleneckClassifier(OpenClassifier, SavedWithKeys):
     def _sorted_scores(self, X: ArrayLike) -> Floats:
         return self._scored(X)[2]
 
-    def _label_index(self) -> LabelIndex:
-        return self._fitted().labels
-
     # ------------------------------------------------------------------------------------- files
-    def _begun(self) -> bool:
-        return hasattr(self, "_state")
-
     def _known_keys(self) -> list[Keys]:
         return list(self._state.key_versions)
 
@@ -683,16 +590,3 @@ def _learned(
 def _distinct(labels: Any) -> frozenset[Any]:
     """Distinct labels as plain values."""
     return frozenset(LabelIndex.from_list(labels).to_list())
-
-
-def _warn_of_few_classes(present: frozenset[Any], declared: frozenset[Any]) -> None:
-    """Warn where keys are about to be fitted to few of the classes."""
-    if len(present) >= FEW_CLASSES or (declared and 2 * len(present) >= len(declared)):
-        return
-    warnings.warn(
-        f"keys: fitted to a first batch of {len(present)} classes, and frozen from here on; other "
-        "classes will be told apart less well; pass keys=fit_keys(X) with unlabelled rows of all "
-        "kinds, or declare classes where these are all there are",
-        FewClassesWarning,
-        stacklevel=4,
-    )

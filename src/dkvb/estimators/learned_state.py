@@ -82,10 +82,16 @@ class LearnedState:
         record = AuditRecord("forget", int(self.class_counts[index]), changed)
         return replace(without, audit=(*self.audit, record))
 
-    def merge(self, other: LearnedState, labels: LabelIndex) -> LearnedState:
-        """With all that another has learned with the same keys and rule; `labels` are of both."""
-        self._check_addable(other)
+    def sorted_counts(self) -> list[int]:
+        """Rows learned of each class, in the order of sorted labels."""
+        counts: list[int] = self.class_counts[self.labels.order].tolist()
+        return counts
+
+    def merge(self, other: LearnedState) -> LearnedState:
+        """With all that another has learned with the same keys and rule."""
         theirs = other.labels.in_order_of_appearance()
+        labels = self.labels.after_call(None, theirs, name="other")
+        self._check_addable(other)
         target = labels.indices(theirs, "other") if len(theirs) else np.zeros(0, np.int64)
         class_counts = np.pad(self.class_counts, (0, len(labels) - len(self.class_counts)))
         class_counts[target] += other.class_counts
@@ -122,7 +128,7 @@ class LearnedState:
         others = [i for i in range(len(self.class_counts)) if i != index]
         moved = replace(self._without_classes(others).rename(label, into), audit=())
         rest = self._without_classes([index])
-        return rest.merge(replace(moved, declared=frozenset()), rest.labels.copy())
+        return rest.merge(replace(moved, declared=frozenset()))
 
     def with_keys(self, keys: Keys) -> LearnedState:
         """With a next version of keys."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Mapping
 from typing import Any, NoReturn, TypeVar
 
@@ -15,6 +16,7 @@ from dkvb.bottleneck import Keys, fit_keys
 from dkvb.rules import rule_class, rule_names
 
 T = TypeVar("T")
+FEW_CLASSES = 10  # of a first batch, from which keys are fitted without a warning
 MOST_ROWS = 10**9  # of one call, each counted as often as its weight says
 
 # Of `fit_keys`, what a classifier's own parameters or its data say.
@@ -116,3 +118,20 @@ def repeated(sample_weight: Any, n: int) -> NDArray[np.int64]:
             "common factor"
         )
     return np.repeat(np.arange(n), times)
+
+
+class FewClassesWarning(UserWarning):
+    """Keys are fitted to a first batch of few classes, and serve others worse."""
+
+
+def warn_of_few_classes(present: frozenset[Any], declared: frozenset[Any]) -> None:
+    """Warn where keys are about to be fitted to few of the classes."""
+    if len(present) >= FEW_CLASSES or (declared and 2 * len(present) >= len(declared)):
+        return
+    warnings.warn(
+        f"keys: fitted to a first batch of {len(present)} classes, and frozen from here on; other "
+        "classes will be told apart less well; pass keys=fit_keys(X) with unlabelled rows of all "
+        "kinds, or declare classes where these are all there are",
+        FewClassesWarning,
+        stacklevel=4,
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from copy import copy
 from threading import RLock
 from typing import Any, Self
@@ -18,23 +17,23 @@ from dkvb._support import arrow, validation
 from dkvb._support.files import State
 from dkvb.bottleneck import Keys, fit_keys
 from dkvb.bottleneck.batch import embeddings
-from dkvb.estimators._saved_keys import SavedWithKeys
-from dkvb.estimators.base import Floats, OpenClassifier, softmax
+from dkvb.estimators.base import Floats, softmax
+from dkvb.estimators.changeable import ChangeableClassifier
 from dkvb.estimators.kernel import serialisation
+from dkvb.estimators.kernel.examples import checked_ids, object_array
 from dkvb.estimators.kernel.explain import KernelExplanation, explain
 from dkvb.estimators.kernel.export import ExportView
 from dkvb.estimators.kernel.quality import Suspect
 from dkvb.estimators.kernel.state import KernelState, empty, learn
 from dkvb.estimators.kernel.suggest import suggest
-from dkvb.estimators.labels import LabelIndex, check_labels, check_merged
-from dkvb.estimators.learned_state import AuditRecord
+from dkvb.estimators.labels import LabelIndex, check_labels
 from dkvb.estimators.novelty import unknown_label
 from dkvb.estimators.parameters import repeated
 
 _SOLVING = RLock()  # one solve at a time: each takes all cores and much memory
 
 
-class KernelClassifier(OpenClassifier, SavedWithKeys):
+class KernelClassifier(ChangeableClassifier[KernelState]):
     """Kernel ridge regression over all learned examples; the most accurate classifier here.
 
     It keeps the embedding of every learned example, in float16: 2 bytes per dimension (the field
@@ -190,7 +189,7 @@ class KernelClassifier(OpenClassifier, SavedWithKeys):
         labels: NDArray[Any] = state.labels.classes_[best]
         if self.novelty_threshold is None:
             return labels
-        far = _novelty(state, x) > self.novelty_threshold
+        far = state.novelty(x) > self.novelty_threshold
         return np.where(far, unknown_label(state.labels), labels)
 
     def decision_function(self, X: ArrayLike) -> Floats:
@@ -216,10 +215,6 @@ class KernelClassifier(OpenClassifier, SavedWithKeys):
         return logarithms
 
     # ------------------------------------------------------------------ changing what was learned
-    def forget(self, label: Any) -> Self:
-        """Unlearn a class: delete its examples, and choose all settings again."""
-        return self._changed(self._check_changeable("forget").forget(label))
-
     def forget_samples(
         self,
         X: ArrayLike | None = None,
@@ -236,9 +231,9 @@ class KernelClassifier(OpenClassifier, SavedWithKeys):
         if ids is not None:
             if X is not None or y is not None:
                 raise ValueError("ids: expected either ids alone, or X and y; got both")
-            return self._changed(state.forget_ids(_ids(ids, None)))
+            return self._replace_state(state.forget_ids(checked_ids(ids, None)), True)
         rows, labels = self._checked_known(X, y)
-        return self._changed(state.forget_samples(rows, labels))
+        return self._replace_state(state.forget_samples(rows, labels), True)
 
     def relabel(
         self,
@@ -250,44 +245,7 @@ class KernelClassifier(OpenClassifier, SavedWithKeys):
     ) -> Self:
         """Give examples that were learned with labels y_old (n,), or the examples of some ids, the
         labels y_new (n,)."""
-        return self._changed(self._relabelled(X, y_old, y_new, ids))
-
-    def rename(self, label: Any, new_label: Any) -> Self:
-        """Give a class another name, which no class has yet; nothing else changes."""
-        self._state = self._checked_names(self._check_changeable("rename").rename(label, new_label))
-        return self
-
-    def merge_classes(self, labels: Iterable[Any], into: Any) -> Self:
-        """Make one class of several, as if their examples had been learned with the label `into`;
-        all settings are chosen again."""
-        state = self._check_changeable("merge_classes")
-        known = check_merged(labels, state.labels)
-        if known == [into]:
-            return self
-        return self._changed(self._checked_names(state.merge_classes(known, into)))
-
-    def merge(self, other: KernelClassifier) -> Self:
-        """Add all examples that another classifier has learned."""
-        state = self._check_changeable("merge")
-        if not isinstance(other, KernelClassifier):
-            raise TypeError(f"other: expected a KernelClassifier; got {type(other).__name__}")
-        if other is self:
-            raise ValueError(
-                "other: expected another classifier; got this one, whose examples would count twice"
-            )
-        theirs = other._check_changeable("merge")
-        if other.n_features_in_ != self.n_features_in_:
-            raise ValueError(
-                f"other: expected embeddings of width {self.n_features_in_}; "
-                f"got {other.n_features_in_}; merge classifiers of one encoder"
-            )
-        if _fingerprint(theirs.keys) != _fingerprint(state.keys):
-            raise ValueError("other: expected the same keys; got others; fit keys once for both")
-        merged = state.merge(theirs)
-        if self.novelty_threshold is not None:
-            unknown_label(merged.labels)
-        self._state = merged.solved_if_quick(self.device)
-        return self
+        return self._replace_state(self._relabelled(X, y_old, y_new, ids), True)
 
     def freeze(self) -> Self:
         """An inference-only copy: it predicts the same, is smaller, and cannot change."""
@@ -299,7 +257,8 @@ class KernelClassifier(OpenClassifier, SavedWithKeys):
     def novelty(self, X: ArrayLike) -> Floats:
         """How far inputs lie from the learned examples (n,): the share of examples whose nearest
         other example is nearer. Near 1: nothing like it was learned."""
-        return _novelty(*self._solved_for(X))
+        state, x = self._solved_for(X)
+        return state.novelty(x)
 
     def explain(self, x: ArrayLike, n: int = 10) -> KernelExplanation:
         """The n learned examples that decided for one input (m,), their shares and ids."""
@@ -307,7 +266,7 @@ class KernelClassifier(OpenClassifier, SavedWithKeys):
         state, row = self._solved_for(np.atleast_2d(np.asarray(x)))
         if len(row) != 1:
             raise ValueError(f"x: expected one input; got {len(row)}; explain them one by one")
-        return explain(state, row, float(_novelty(state, row)[0]), n)
+        return explain(state, row, float(state.novelty(row)[0]), n)
 
     @property
     def loo_score_(self) -> float:
@@ -342,21 +301,7 @@ class KernelClassifier(OpenClassifier, SavedWithKeys):
     def suspects(self, n: int | None = None) -> list[Suspect]:
         """Learned examples whose label the others contradict, at most n, those first to whose label
         the others give the lowest probability."""
-        state = self._solved()
-        quality, examples, classes = state.quality, state.examples, state.labels.classes_
-        probabilities = quality.label_probabilities()
-        order = torch.argsort(probabilities, stable=True)
-        order = order[quality.predicted[order] != quality.targets[order]][:n]
-        return [
-            Suspect(
-                id=None if examples.ids is None else examples.ids[place],
-                label=classes[int(quality.targets[row])].item(),
-                predicted=classes[int(quality.predicted[row])].item(),
-                probability=float(probabilities[row]),
-                x=examples.embeddings(slice(place, place + 1))[0].numpy(),
-            )
-            for row, place in zip(order.tolist(), quality.which[order].tolist(), strict=True)
-        ]
+        return self._solved().suspects(n)
 
     def suggest(self, X: ArrayLike, n: int) -> NDArray[np.int64]:
         """Positions of the n inputs in X (k, m) to label next, the most useful first.
@@ -368,18 +313,7 @@ class KernelClassifier(OpenClassifier, SavedWithKeys):
         state, x = self._solved_for(X)
         assert state.solution is not None
         probabilities = softmax(state.quality.calibration.logits(state.scores(x)).numpy())
-        return suggest(probabilities, _novelty(state, x), state.solution.conditioned(x), n)
-
-    @property
-    def class_count_(self) -> dict[Any, int]:
-        """How many examples of each class were learned, by label, in the order of `classes_`."""
-        state = self._fitted()
-        return dict(zip(state.labels.classes_.tolist(), state.class_counts.tolist(), strict=True))
-
-    @property
-    def audit_(self) -> list[AuditRecord]:
-        """What was unlearned or given another label: how many examples, never which."""
-        return list(self._fitted().audit)
+        return suggest(probabilities, state.novelty(x), state.solution.conditioned(x), n)
 
     def rows(self) -> tuple[list[Any], NDArray[Any]]:
         """The ids (n,) of the learned examples, None where there is none, and their labels (n,)."""
@@ -404,7 +338,7 @@ class KernelClassifier(OpenClassifier, SavedWithKeys):
         self._check_changeable("learn")
         rows, labels = self._checked_known(X, y)
         self._state.labels.after_call(None, labels)
-        names = None if ids is None else _ids(ids, len(rows))
+        names = None if ids is None else checked_ids(ids, len(rows))
         known = self._state.labels
         return serialisation.record_state(torch.from_numpy(rows), labels, known, names)
 
@@ -413,9 +347,8 @@ class KernelClassifier(OpenClassifier, SavedWithKeys):
         state = self._check_changeable("learn")
         rows, labels, ids = serialisation.record_from(record, self.n_features_in_)
         index = state.labels.after_call(None, labels)
-        if self.novelty_threshold is not None:
-            unknown_label(index)
-        array = None if ids is None else _object_array(ids)
+        self._check_unknown(index)
+        array = None if ids is None else object_array(ids)
         self._state = learn(state, index, frozenset(), rows, labels, array)
         return len(rows)
 
@@ -430,7 +363,7 @@ class KernelClassifier(OpenClassifier, SavedWithKeys):
         """What must be kept of `relabel`, checked, to do it again with `replay_relabel`."""
         self._relabelled(X, y_old, y_new, ids)
         if ids is not None:
-            names = _ids(ids, None)
+            names = checked_ids(ids, None)
             X = np.zeros((len(names), self.n_features_in_), np.float32)  # its ids say which
             return State().with_part("new", self.journal_record(X, y_new, names))  # type: ignore[arg-type]
         record = State().with_part("old", self.journal_record(X, y_old))  # type: ignore[arg-type]
@@ -455,7 +388,7 @@ class KernelClassifier(OpenClassifier, SavedWithKeys):
         self._check_settings()
         rows = self._embeddings(X, known=before is not None)
         labels = check_labels(y, len(rows), self)
-        names = None if ids is None else _ids(ids, len(rows))
+        names = None if ids is None else checked_ids(ids, len(rows))
         if weight is not None:
             chosen = repeated(weight, len(rows))
             rows, labels = rows[chosen], labels[chosen]
@@ -466,7 +399,7 @@ class KernelClassifier(OpenClassifier, SavedWithKeys):
         declared: frozenset[Any] = frozenset()
         if classes is not None:
             declared = frozenset(LabelIndex.from_list(classes).to_list())
-        array = None if names is None else _object_array(names)
+        array = None if names is None else object_array(names)
         return learn(before, index, declared, rows, labels, array, self.keys)
 
     def _relabelled(self, X: Any, y_old: Any, y_new: Any, ids: Any) -> KernelState:
@@ -474,18 +407,14 @@ class KernelClassifier(OpenClassifier, SavedWithKeys):
         if ids is not None:
             if X is not None or y_old is not None:
                 raise ValueError("ids: expected either ids and y_new, or X, y_old and y_new")
-            names = _ids(ids, None)
+            names = checked_ids(ids, None)
             new = check_labels(y_new, len(names), self)
-            return self._checked_names(state.relabel_ids(names, new))
-        rows, old = self._checked_known(X, y_old)
-        new = check_labels(y_new, len(rows), self)
-        return self._checked_names(state.relabel(rows, old, new))
-
-    def _checked_names(self, state: KernelState) -> KernelState:
-        """The state, if inputs above the novelty threshold can be told from its classes."""
-        if self.novelty_threshold is not None:
-            unknown_label(state.labels)
-        return state
+            relabelled = state.relabel_ids(names, new)
+        else:
+            rows, old = self._checked_known(X, y_old)
+            relabelled = state.relabel(rows, old, check_labels(y_new, len(rows), self))
+        self._check_unknown(relabelled.labels)
+        return relabelled
 
     def _checked_known(self, X: Any, y: Any) -> tuple[Any, NDArray[Any]]:
         if not isinstance(X, np.ndarray):
@@ -515,26 +444,15 @@ class KernelClassifier(OpenClassifier, SavedWithKeys):
             validation.real("novelty_threshold", self.novelty_threshold, low=0, high=1)
         validation.check_device(self.device)
 
-    def _check_changeable(self, operation: str) -> KernelState:
-        state = self._fitted()
-        if state.inference_only:
-            raise ValueError(
-                f"{operation}: expected a classifier that can change; got an inference-only copy; "
-                "use the classifier that freeze() made it from"
-            )
-        return state
-
-    def _changed(self, state: KernelState) -> Self:
-        """After unlearning: the choice is made again, if anything is left."""
-        self._state = state.solved(self.device) if len(state.examples) else state
+    def _replace_state(self, state: KernelState, unlearned: bool) -> Self:
+        """Go on from another state; after unlearning all settings are chosen again."""
+        again = unlearned and len(state.examples)
+        self._state = state.solved(self.device) if again else state.solved_if_quick(self.device)
         return self
 
-    def _fitted(self) -> KernelState:
-        check_is_fitted(self, "_state")
-        return self._state
-
     def _ready(self) -> KernelState:
-        state = self._fitted()
+        check_is_fitted(self, "_state")
+        state = self._state
         if not len(state.examples):
             raise NotFittedError("All that was learned was unlearned: learn something first.")
         return state
@@ -560,13 +478,7 @@ class KernelClassifier(OpenClassifier, SavedWithKeys):
         scores: Floats = state.scores(x).numpy()
         return scores
 
-    def _label_index(self) -> LabelIndex:
-        return self._fitted().labels
-
     # ------------------------------------------------------------------------------------ files
-    def _begun(self) -> bool:
-        return hasattr(self, "_state")
-
     def _known_keys(self) -> list[Keys]:
         return [] if self._state.keys is None else [self._state.keys]
 
@@ -576,37 +488,3 @@ class KernelClassifier(OpenClassifier, SavedWithKeys):
     def _recall(self, state: State, keys: dict[str, Keys]) -> None:
         found = serialisation.kernel_state_from(state, keys, self.n_features_in_, self.device)
         self._state = found
-
-
-def _novelty(state: KernelState, x: Tensor) -> Floats:
-    assert state.solution is not None
-    reference, nearest = state.reference_distances, state.solution.nearest_distances(x)
-    if not len(reference):  # one example: there is nothing to compare with
-        return (1 - torch.exp(-nearest)).numpy()
-    nearer = torch.searchsorted(reference, nearest)
-    share: Floats = nearer.double().numpy() / len(reference)
-    return share
-
-
-def _ids(ids: Any, n: int | None) -> list[Any]:
-    """Ids as strings, integers or None."""
-    listed = ids.tolist() if isinstance(ids, np.ndarray) else list(ids)
-    if n is not None and len(listed) != n:
-        raise ValueError(f"ids: expected {n}, one for each row of X; got {len(listed)}")
-    alien = next(
-        (i for i in listed if i is not None and (isinstance(i, bool) or type(i) not in (int, str))),
-        None,
-    )
-    if alien is not None:
-        raise TypeError(f"ids: expected strings or integers; got {alien!r}")
-    return listed
-
-
-def _object_array(names: list[Any]) -> NDArray[np.object_]:
-    array = np.empty(len(names), dtype=object)
-    array[:] = names
-    return array
-
-
-def _fingerprint(keys: Keys | None) -> str | None:
-    return None if keys is None else keys.fingerprint

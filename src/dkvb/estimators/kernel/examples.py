@@ -189,3 +189,24 @@ def _id_key(one: Any) -> tuple[int, int, str]:
     if one is None:
         return 0, 0, ""
     return (2, 0, one) if isinstance(one, str) else (1, int(one), "")
+
+
+def checked_ids(ids: Any, n: int | None) -> list[Any]:
+    """Ids as strings, integers or None."""
+    listed = ids.tolist() if isinstance(ids, np.ndarray) else list(ids)
+    if n is not None and len(listed) != n:
+        raise ValueError(f"ids: expected {n}, one for each row of X; got {len(listed)}")
+    alien = next(
+        (i for i in listed if i is not None and (isinstance(i, bool) or type(i) not in (int, str))),
+        None,
+    )
+    if alien is not None:
+        raise TypeError(f"ids: expected strings or integers; got {alien!r}")
+    return listed
+
+
+def object_array(names: list[Any]) -> NDArray[np.object_]:
+    """Names of any kind (n,) in an array."""
+    array = np.empty(len(names), dtype=object)
+    array[:] = names
+    return array

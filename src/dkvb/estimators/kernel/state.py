@@ -19,7 +19,7 @@ from dkvb.bottleneck import Keys
 from dkvb.estimators.kernel.choice import select_setting
 from dkvb.estimators.kernel.conditionings import conditionings_from_keys, fit_conditionings
 from dkvb.estimators.kernel.examples import Examples, content_hashes, distinct
-from dkvb.estimators.kernel.quality import Quality
+from dkvb.estimators.kernel.quality import Quality, Suspect
 from dkvb.estimators.kernel.ridge import class_factors
 from dkvb.estimators.kernel.solution import Solution, extend, solve, with_classes
 from dkvb.estimators.labels import LabelIndex
@@ -70,9 +70,50 @@ class KernelState:
         scores = self.solution.scores(x, self.factors.to(self.solution.z.device)).cpu()
         return scores.masked_fill(self.class_counts == 0, -torch.inf)
 
+    def novelty(self, x: Tensor) -> NDArray[np.float64]:
+        """The share of examples whose nearest other example is nearer than that of x (n, m)."""
+        assert self.solution is not None
+        reference, nearest = self.reference_distances, self.solution.nearest_distances(x)
+        if not len(reference):  # one example: there is nothing to compare with
+            return (1 - torch.exp(-nearest)).numpy()
+        nearer = torch.searchsorted(reference, nearest)
+        share: NDArray[np.float64] = nearer.double().numpy() / len(reference)
+        return share
+
+    def suspects(self, n: int | None = None) -> list[Suspect]:
+        """Examples whose label the others contradict, at most n, the least likely labels first."""
+        quality, examples, classes = self.quality, self.examples, self.labels.classes_
+        probabilities = quality.label_probabilities()
+        order = torch.argsort(probabilities, stable=True)
+        order = order[quality.predicted[order] != quality.targets[order]][:n]
+        return [
+            Suspect(
+                id=None if examples.ids is None else examples.ids[place],
+                label=classes[int(quality.targets[row])].item(),
+                predicted=classes[int(quality.predicted[row])].item(),
+                probability=float(probabilities[row]),
+                x=examples.embeddings(slice(place, place + 1))[0].numpy(),
+            )
+            for row, place in zip(order.tolist(), quality.which[order].tolist(), strict=True)
+        ]
+
     # ---------------------------------------------------------------------------------- examples
+    def sorted_counts(self) -> list[int]:
+        """Examples of each class, in the order of sorted labels."""
+        counts: list[int] = self.class_counts.tolist()
+        return counts
+
     def merge(self, other: KernelState) -> KernelState:
-        """With all examples of another state."""
+        """With all examples of another state of the same encoder and keys."""
+        widths = [state.examples.halves.shape[1] for state in (self, other)]
+        if widths[0] != widths[1]:
+            raise ValueError(
+                f"other: expected embeddings of width {widths[0]}; got {widths[1]}; "
+                "merge classifiers of one encoder"
+            )
+        ours, given = (None if s.keys is None else s.keys.fingerprint for s in (self, other))
+        if ours != given:
+            raise ValueError("other: expected the same keys; got others; fit keys once for both")
         labels = self.labels.copy()
         labels.add(other.labels.classes_, "other")
         theirs = other._with_labels(labels, frozenset()).examples

@@ -1,0 +1,119 @@
+"""Classifiers that unlearn, rename and merge: every verb checks first, then replaces the state."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable
+from typing import Any, Generic, Protocol, Self, TypeVar
+
+from sklearn.utils.validation import check_is_fitted
+
+from dkvb.estimators._saved_keys import SavedWithKeys
+from dkvb.estimators.base import OpenClassifier
+from dkvb.estimators.labels import LabelIndex, check_merged
+from dkvb.estimators.learned_state import AuditRecord
+from dkvb.estimators.novelty import unknown_label
+
+
+class ChangeableState(Protocol):
+    """All that a classifier has learned, as one value that is never changed in place."""
+
+    @property
+    def labels(self) -> LabelIndex: ...
+    @property
+    def audit(self) -> tuple[AuditRecord, ...]: ...
+    @property
+    def inference_only(self) -> bool: ...
+    def sorted_counts(self) -> list[int]: ...
+    def forget(self, label: Any) -> Self: ...
+    def rename(self, label: Any, new_label: Any) -> Self: ...
+    def merge_classes(self, labels: list[Any], into: Any) -> Self: ...
+    def merge(self, other: Self) -> Self: ...
+
+
+S = TypeVar("S", bound=ChangeableState)
+
+
+class ChangeableClassifier(OpenClassifier, SavedWithKeys, Generic[S]):
+    """What classifiers share that can lose and merge what they have learned, exactly."""
+
+    _state: S
+    novelty_threshold: float | None
+
+    @abstractmethod
+    def _replace_state(self, state: S, unlearned: bool) -> Self:
+        """Go on from another state: of more rows, or one from which rows were `unlearned`."""
+
+    def forget(self, label: Any) -> Self:
+        """Unlearn all that was learned of a class, as if it never had been."""
+        return self._replace_state(self._check_changeable("forget").forget(label), True)
+
+    def rename(self, label: Any, new_label: Any) -> Self:
+        """Give a class another name, which no class has yet; nothing else changes."""
+        state = self._check_changeable("rename").rename(label, new_label)
+        self._check_unknown(state.labels)
+        self._state = state
+        return self
+
+    def merge_classes(self, labels: Iterable[Any], into: Any) -> Self:
+        """Make one class of several, as if their rows had been learned with the label `into`."""
+        state = self._check_changeable("merge_classes")
+        known = check_merged(labels, state.labels)
+        if known == [into]:
+            return self
+        merged = state.merge_classes(known, into)
+        self._check_unknown(merged.labels)
+        return self._replace_state(merged, True)
+
+    def merge(self, other: Self) -> Self:
+        """Add all that another classifier of the same kind and keys has learned.
+
+        The result is what one classifier would have learned from the rows of both.
+        """
+        state, name = self._check_changeable("merge"), type(self).__name__
+        if not isinstance(other, type(self)):
+            raise TypeError(f"other: expected a {name}; got {type(other).__name__}")
+        if other is self:
+            raise ValueError(
+                "other: expected another classifier; got this one, whose rows would count twice"
+            )
+        merged = state.merge(other._check_changeable("merge"))
+        self._check_unknown(merged.labels)
+        return self._replace_state(merged, False)
+
+    @property
+    def class_count_(self) -> dict[Any, int]:
+        """How many rows of each class were learned, by label, in the order of `classes_`."""
+        state = self._fitted()
+        return dict(zip(state.labels.classes_.tolist(), state.sorted_counts(), strict=True))
+
+    @property
+    def audit_(self) -> list[AuditRecord]:
+        """What was unlearned or given another label: how many rows and pairs, never which."""
+        return list(self._fitted().audit)
+
+    # ------------------------------------------------------------------------------------- checks
+    def _check_changeable(self, operation: str) -> S:
+        """What was learned, if it may be changed."""
+        state = self._fitted()
+        if state.inference_only:
+            raise ValueError(
+                f"{operation}: expected a classifier that can change; got an inference-only copy; "
+                "use the classifier that freeze() made it from"
+            )
+        return state
+
+    def _check_unknown(self, labels: LabelIndex) -> None:
+        """Raise where a class could not be told from inputs above the novelty threshold."""
+        if self.novelty_threshold is not None:
+            unknown_label(labels)
+
+    def _fitted(self) -> S:
+        check_is_fitted(self, "_state")
+        return self._state
+
+    def _label_index(self) -> LabelIndex:
+        return self._fitted().labels
+
+    def _begun(self) -> bool:
+        return hasattr(self, "_state")
