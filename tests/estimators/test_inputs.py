@@ -9,6 +9,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from dkvb import BottleneckClassifier, fit_keys
+from dkvb._support import memory
 from dkvb.estimators import parameters
 from dkvb.rules import base
 
@@ -137,10 +138,11 @@ def test_more_rows_than_can_be_counted(rule, monkeypatch):
 
 @pytest.mark.parametrize("rule", ["least_squares", "sgd"])
 def test_what_does_not_fit_into_memory_is_refused_in_one_line(rule, monkeypatch):
-    monkeypatch.setattr(base, "total_bytes", lambda device: 100)
+    monkeypatch.setattr(memory, "SMALL", 0)
+    monkeypatch.setattr(memory, "free_memory", lambda device: 100)
     classifier = BottleneckClassifier(KEYS, rule=rule)
     with pytest.raises(
-        MemoryError, match=r"would keep .*; this machine has 100 bytes; use"
+        MemoryError, match=r"would keep .* and 100 bytes are free; .*; use"
     ) as error:
         classifier.partial_fit(X, Y)
     assert "\n" not in str(error.value)
@@ -149,7 +151,8 @@ def test_what_does_not_fit_into_memory_is_refused_in_one_line(rule, monkeypatch)
 
 def test_so_many_classes_do_not_fit_into_memory(monkeypatch):
     classifier = BottleneckClassifier(KEYS, rule="least_squares").fit(X, Y)
-    monkeypatch.setattr(base, "total_bytes", lambda device: 100_000)
-    with pytest.raises(MemoryError, match=r"32 pairs with 203 classes, 207.9 kB; this machine"):
+    monkeypatch.setattr(memory, "SMALL", 0)
+    monkeypatch.setattr(memory, "free_memory", lambda device: 100_000)
+    with pytest.raises(MemoryError, match=r"32 pairs with 203 classes: .* it takes 207.9 kB, and"):
         classifier.partial_fit(X[:1], Y[:1], classes=[f"class {i}" for i in range(200)] + ["ant"])
     assert len(classifier.classes_) == 3

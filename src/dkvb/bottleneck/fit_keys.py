@@ -23,6 +23,7 @@ from torch import Tensor
 
 from dkvb._support import arrow, process_group, validation
 from dkvb._support.hashing import bits, epoch_order
+from dkvb._support.memory import check_memory
 from dkvb.bottleneck.conditioning import fit_conditioning
 from dkvb.bottleneck.heads import Conditioning, Projection
 from dkvb.bottleneck.key_data import Rows, rows_of
@@ -222,6 +223,12 @@ def _initialise(
         def heads_of(x: Tensor, books: slice) -> Tensor:
             return (projection(x.double(), books) / unit).float()
 
+    check_memory(
+        f"keys ({C}, {fit.n_pairs}, {d})",
+        12 * C * fit.n_pairs * d,  # float32, and sums in float64
+        "fit fewer pairs (n_pairs), codebooks (n_codebooks) or a lower key_dim",
+        device,
+    )
     keys = torch.empty((C, fit.n_pairs, d), device=device)
     quantization_error = torch.empty(C, dtype=torch.float64, device=device)
     held_out = rows.held_out()

@@ -61,10 +61,18 @@ def clear_errors() -> Iterator[None]:
     """Bad input ends with one line and exit code 2, not with a traceback."""
     try:
         yield
-    except (ValueError, TypeError, OSError, MemoryError) as error:
+    except (ValueError, TypeError, OSError, MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and not _is_out_of_memory(error):
+            raise
         message = Text(printable(f"error: {' '.join(str(error).split())}"), style="bold red")
         Console(stderr=True).print(message, soft_wrap=True)
         raise typer.Exit(2) from error
+
+
+def _is_out_of_memory(error: RuntimeError) -> bool:
+    """Whether torch could not allocate what it was asked for."""
+    text = str(error)
+    return "can't allocate memory" in text or "out of memory" in text
 
 
 @contextmanager

@@ -38,7 +38,7 @@ from dkvb.estimators.parameters import (
 )
 from dkvb.estimators.rule_params import fitted_rule, params_from_flat, rule_from
 from dkvb.rules import Rule, make_rule
-from dkvb.rules.base import check_countable
+from dkvb.rules.base import check_countable, check_scores
 
 CODES_AT_ONCE = 1 << 22  # that are searched for and learned at a time
 
@@ -535,6 +535,7 @@ class BottleneckClassifier(ChangeableClassifier[LearnedState]):
         """What was learned, X as a batch, and its scores (n, Y) in the order of `classes_`."""
         state = self._ready()
         batch = self._batch(X, state.rule.keys_)
+        check_scores(len(batch), len(state.labels))
         scores: Floats = state.rule.scores(batch).double().cpu().numpy()
         return state, batch, scores[:, state.labels.order]
 

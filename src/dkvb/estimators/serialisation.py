@@ -40,7 +40,15 @@ class Saved(BaseEstimator, ABC):
 
     def save(self, path: str | Path) -> None:
         """Write parameters and all that was learned to a file, safetensors."""
-        files.write(path, "estimator", self._file_state())
+        state = self._file_state()
+        try:
+            self._from_file_state(state, "cpu")
+        except _SURPRISES as error:
+            raise ValueError(
+                "save: expected parameters as they were when this was fitted; got others, with "
+                f"which no file could be loaded ({error}); set them back, or fit again"
+            ) from error
+        files.write(path, "estimator", state)
 
     @classmethod
     def load(cls, path: str | Path, device: str = "cpu") -> Self:
@@ -75,7 +83,8 @@ class Saved(BaseEstimator, ABC):
         return self._described()
 
     def _described(self, dtype: str | None = None) -> State:
-        """Parameters, and what was learned."""
+        """Parameters, and what was learned; a parameter that `load` would refuse is an error."""
+        self._check_settings()
         begun = self._begun()
         facts = {
             "estimator": _name_of(self),

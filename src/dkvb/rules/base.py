@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from copy import copy
 from dataclasses import dataclass
@@ -13,12 +12,12 @@ from typing import Any, ClassVar, NoReturn, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from rich.filesize import decimal
 from sklearn.base import BaseEstimator
 from torch import Tensor
 
 from dkvb._support import process_group
 from dkvb._support.files import State
+from dkvb._support.memory import check_memory
 from dkvb._support.validation import one_of
 from dkvb.bottleneck import Batch, Keys
 
@@ -218,16 +217,26 @@ def describe(rule: Rule) -> dict[str, Any]:
 
 def check_countable(class_counts: NDArray[np.int64]) -> None:
     """Raise for more classes (Y,), or more rows of one, than can be counted."""
-    if len(class_counts) > MOST_CLASSES:
-        raise ValueError(
-            f"y: expected at most {MOST_CLASSES} classes in a model; got {len(class_counts)}; "
-            "nothing was changed; learn the rest in another model"
-        )
+    check_class_number(len(class_counts))
     if class_counts.max(initial=0) > MOST_OF_A_CLASS:
         raise ValueError(
             f"y: expected at most {MOST_OF_A_CLASS} rows of one class; got {class_counts.max()}; "
             "nothing was changed; learn fewer of them"
         )
+
+
+def check_class_number(n_classes: int) -> None:
+    """Raise for more classes than a model can have."""
+    if n_classes > MOST_CLASSES:
+        raise ValueError(
+            f"y: expected at most {MOST_CLASSES} classes in a model; got {n_classes}; "
+            "nothing was changed; learn the rest in another model"
+        )
+
+
+def check_scores(n: int, n_classes: int) -> None:
+    """Raise where the scores of n inputs would not fit in memory."""
+    check_memory(f"scores ({n}, {n_classes})", 24 * n * n_classes, "ask for fewer inputs at a time")
 
 
 def check_one_process(rule: Rule, operation: str) -> None:
@@ -239,23 +248,12 @@ def check_one_process(rule: Rule, operation: str) -> None:
         )
 
 
-@cache
-def total_bytes(device: torch.device) -> int | None:
-    """The memory of a device; None where it cannot be told."""
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[1])
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return None
-
-
 def check_fits(rule: Rule, size: int, device: torch.device, what: str) -> None:
-    """Raise, before anything is allocated, for more bytes than the device has."""
-    total = total_bytes(device)
-    if total is not None and size > total:
-        raise MemoryError(
-            f"keys: rule={rule.name!r} would keep {what}, {decimal(size)}; this machine has "
-            f"{decimal(total)}; use smaller keys, such as fit_keys(X, preset={rule.preset!r}), or "
-            "keys=None, which fits keys of the rule's own size"
-        )
+    """Raise, before anything is allocated, for more bytes than are free."""
+    check_memory(
+        f"keys: rule={rule.name!r} would keep {what}",
+        size,
+        f"use smaller keys, such as fit_keys(X, preset={rule.preset!r}), or keys=None, which fits "
+        "keys of the rule's own size; or learn fewer classes in one model",
+        device,
+    )

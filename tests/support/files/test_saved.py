@@ -9,6 +9,7 @@ import torch
 from sklearn.base import clone
 from torch import nn
 
+import dkvb
 from dkvb import BottleneckClassifier, Keys, KeyValueBottleneck, fit_keys
 from dkvb._support import files
 from dkvb._support.files import FileError
@@ -357,3 +358,25 @@ def test_models_move_between_devices(path, name):
         assert all(torch.equal(ours[key].cpu(), theirs[key].cpu()) for key in ours)
         assert (again.predict(X) == model.predict(X)).mean() > 0.95
         again.partial_fit(X, y)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_what_is_saved_can_be_loaded_whatever_was_set_after_fitting(tmp_path, name):
+    X, y = rows()
+    model, path, refused = make(name).fit(X, targets(name, y)), tmp_path / "file", 0
+    for parameter, value in model.get_params(deep=False).items():
+        for odd in (-1, 7, 0.5, float("nan"), "x", "sgd", 10**30, {}):
+            try:
+                model.set_params(**{parameter: odd})
+            except ValueError:
+                continue
+            try:
+                model.save(path)
+            except (ValueError, TypeError):
+                refused += 1
+            else:
+                dkvb.load(path)
+        model.set_params(**{parameter: value})
+    assert refused or not model.get_params()
+    model.save(path)
+    assert_same(dkvb.load(path), model, X)

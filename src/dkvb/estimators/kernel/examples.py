@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dkvb._support.hashing import content_hash
+from dkvb._support.memory import check_memory
 
 Ids: TypeAlias = NDArray[np.object_]
 
@@ -148,6 +149,11 @@ def distinct(examples: Examples, n_classes: int) -> Distinct:
     """The distinct embeddings, ordered by hash."""
     hashes, row, counts = torch.unique_consecutive(
         examples.hashes, return_inverse=True, return_counts=True
+    )
+    check_memory(
+        f"targets of {len(hashes)} examples in {n_classes} classes",
+        40 * len(hashes) * n_classes,  # targets, values, and what leaving one out predicts
+        "learn fewer classes in one model, or use a bottleneck classifier with rule='counts'",
     )
     targets = torch.zeros((len(hashes), n_classes), dtype=torch.float64)
     targets.index_put_((row, examples.targets), torch.ones(1, dtype=torch.float64), accumulate=True)

@@ -24,6 +24,7 @@ from dkvb.estimators.kernel.ridge import class_factors
 from dkvb.estimators.kernel.solution import Solution, extend, solve, with_classes
 from dkvb.estimators.labels import LabelIndex
 from dkvb.estimators.learned_state import AuditRecord
+from dkvb.rules.base import check_class_number, check_scores
 
 SOLVED_AT_ONCE = 2000  # examples; more are solved for on first use, unless an update is cheap
 CHEAP_UPDATE = 1e10  # numbers of an inverse that are read: about a second
@@ -66,6 +67,7 @@ class KernelState:
 
     def scores(self, x: Tensor) -> Tensor:
         """Scores (n, Y) float64 on the CPU, −∞ for a class without examples."""
+        check_scores(len(x), len(self.labels))
         assert self.solution is not None
         scores = self.solution.scores(x, self.factors.to(self.solution.z.device)).cpu()
         return scores.masked_fill(self.class_counts == 0, -torch.inf)
@@ -354,6 +356,7 @@ def learn(
     keys: Keys | None = None,
 ) -> KernelState:
     """The state before, or a first one, with examples X (n, m) of labels y (n,) in `labels`."""
+    check_class_number(len(labels))
     examples = Examples.of(torch.from_numpy(X), class_indices(labels, y), ids)
     if before is None:
         return KernelState(labels, examples, declared, keys)

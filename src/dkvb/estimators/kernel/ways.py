@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
+
+from dkvb._support.memory import total_memory
 
 EXACT_CPU_ROWS = 12_000  # a factorisation of more takes minutes on a CPU
 STORED_ROWS = {"cpu": 100_000, "cuda": 400_000}  # of conjugate gradients; beyond: landmarks
@@ -33,7 +33,8 @@ def select_way(n: int, width: int, n_classes: int, device: torch.device | str) -
     exact = Way("cholesky", 4 * 8 * n * n + rows)
     if exact.n_bytes <= SMALL:
         return exact
-    most = int(_SHARE * total_memory(device))
+    total = total_memory(device)
+    most = exact.n_bytes if total is None else int(_SHARE * total)
     vectors = rows + 4 * n * (LANDMARKS * 2 + 8 * n_classes)
     stored = Way("stored", 4 * n * n + vectors, min(n, LANDMARKS))
     recomputed = Way("recomputed", vectors, min(n, LANDMARKS))
@@ -52,15 +53,3 @@ def select_way(n: int, width: int, n_classes: int, device: torch.device | str) -
         f"{landmarks.n_bytes:,} bytes with {m} landmarks, of {most:,} that may be used; "
         "learn fewer examples, or use a machine with more memory"
     )
-
-
-def total_memory(device: torch.device | str) -> int:
-    """Bytes of memory that the machine, or the container, or the GPU has in all."""
-    if torch.device(device).type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[1])
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    limit = Path("/sys/fs/cgroup/memory.max")
-    try:
-        return min(total, int(limit.read_text()))
-    except (OSError, ValueError):  # no limit, or not Linux
-        return total

@@ -27,6 +27,7 @@ from statistics import fmean
 import torch
 from torch import Tensor
 
+from dkvb._support.memory import check_memory
 from dkvb.bottleneck import Batch
 from dkvb.bottleneck.heads import FixedPoint
 from dkvb.kernels.nearest import tree_sum
@@ -50,6 +51,12 @@ def sums_of(batch: Batch, class_index: Tensor, n_classes: int) -> Tensor:
     and of squared lengths."""
     space = batch.keys.fixed_point
     m, p = space.axes.shape
+    check_memory(
+        f"class sums ({n_classes}, {m + p + 1})",
+        16 * n_classes * (m + p + 1),  # those before are there until the end
+        "learn fewer classes in one model, or narrower embeddings",
+        class_index.device,
+    )
     sums = torch.zeros((n_classes, m + p + 1), dtype=torch.int64, device=class_index.device)
     for part, x in batch.chunks(max(1, _CHUNK_ELEMENTS // m)):
         rows = space.rows(x).round()

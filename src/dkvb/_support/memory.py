@@ -1,0 +1,71 @@
+"""Refuse work that cannot fit in memory, before anything is allocated for it."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+import torch
+from rich.filesize import decimal
+
+SMALL = 1 << 28  # bytes that are not worth a look at what is free
+
+
+def check_memory(name: str, n_bytes: int, remedy: str, device: torch.device | str = "cpu") -> None:
+    """Raise MemoryError where `name` needs more bytes than are free on a device.
+
+    >>> check_memory("values (C, K, Y)", 8 * 4096 * 10 * 4, "learn fewer classes")
+    """
+    if n_bytes <= SMALL:
+        return
+    free = free_memory(device)
+    if free is not None and n_bytes > free:
+        raise MemoryError(
+            f"{name}: expected to fit in memory; it takes {decimal(n_bytes)}, and {decimal(free)} "
+            f"are free; nothing was changed; {remedy}"
+        )
+
+
+def free_memory(device: torch.device | str = "cpu") -> int | None:
+    """Return how many bytes can be allocated on a device; None where the system does not tell."""
+    if torch.device(device).type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    known = [
+        limit for limit in (total_memory(), _available(), _address_space()) if limit is not None
+    ]
+    return min(known, default=None)
+
+
+def total_memory(device: torch.device | str = "cpu") -> int | None:
+    """Return the bytes that the machine, the container or the GPU has; None where nothing tells."""
+    if torch.device(device).type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[1])
+    try:
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return None
+    with suppress(OSError, ValueError):  # no limit, or not Linux
+        return min(total, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return total
+
+
+def _available() -> int | None:
+    """What Linux says is available, swap included; None elsewhere."""
+    with suppress(OSError, ValueError, IndexError):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        kept = [line for line in lines if line.startswith(("MemAvailable:", "SwapFree:"))]
+        return sum(int(line.split()[1]) << 10 for line in kept)
+    return None
+
+
+def _address_space() -> int | None:
+    """What a limit on the process (ulimit -v) leaves; None without one."""
+    with suppress(ImportError, OSError, ValueError, IndexError):
+        import resource
+
+        most = resource.getrlimit(resource.RLIMIT_AS)[0]
+        if most != resource.RLIM_INFINITY:
+            pages = int(Path("/proc/self/statm").read_text().split()[0])
+            return max(0, most - pages * resource.getpagesize())
+    return None
