@@ -46,7 +46,7 @@ def test_more_classes_than_fit_are_refused_and_nothing_changes(keys, little, nam
 @pytest.mark.parametrize("name", ["kernel", "counts", "sgd", "least_squares"])
 def test_scores_of_more_inputs_than_fit_are_refused(keys, little, name):
     model = make(name, keys).fit(X, Y)
-    many = np.repeat(X, 400, axis=0)
+    many = np.repeat(X, 6000, axis=0)
     for ask in (model.predict, model.predict_proba, model.decision_function):
         with pytest.raises(MemoryError, match="ask for fewer inputs at a time"):
             ask(many)
@@ -65,7 +65,8 @@ def test_more_classes_than_can_be_numbered_are_refused(keys, name):
 
 LIMITED = """
 import json, resource
-from dkvb._support.memory import check_memory, free_memory
+from dkvb._support.memory import free_memory
+from dkvb._support.validation import check_memory
 pages = int(open("/proc/self/statm").read().split()[0])
 limit = pages * resource.getpagesize() + (1 << 29)
 resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))

@@ -1,4 +1,4 @@
-"""Refuse work that cannot fit in memory, before anything is allocated for it."""
+"""How much memory there is, and how much of it is free."""
 
 from __future__ import annotations
 
@@ -7,24 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import torch
-from rich.filesize import decimal
 
 SMALL = 1 << 28  # bytes that are not worth a look at what is free
-
-
-def check_memory(name: str, n_bytes: int, remedy: str, device: torch.device | str = "cpu") -> None:
-    """Raise MemoryError where `name` needs more bytes than are free on a device.
-
-    >>> check_memory("values (C, K, Y)", 8 * 4096 * 10 * 4, "learn fewer classes")
-    """
-    if n_bytes <= SMALL:
-        return
-    free = free_memory(device)
-    if free is not None and n_bytes > free:
-        raise MemoryError(
-            f"{name}: expected to fit in memory; it takes {decimal(n_bytes)}, and {decimal(free)} "
-            f"are free; nothing was changed; {remedy}"
-        )
 
 
 def free_memory(device: torch.device | str = "cpu") -> int | None:

@@ -13,7 +13,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from rich.filesize import decimal
 from torch import Tensor
+
+from dkvb._support import memory
 
 
 def one_of(name: str, value: Any, options: Collection[str | None]) -> Any:
@@ -76,6 +79,21 @@ def check_device(device: Any) -> None:
     one_of("device", str(device).split(":")[0], ("cpu", "cuda"))
     if str(device).startswith("cuda") and not torch.cuda.is_available():
         raise ValueError("device: expected a machine with CUDA for 'cuda'; got none; use 'cpu'")
+
+
+def check_memory(name: str, n_bytes: int, remedy: str, device: torch.device | str = "cpu") -> None:
+    """Raise MemoryError where `name` needs more bytes than are free on a device.
+
+    >>> check_memory("values (C, K, Y)", 8 * 4096 * 10 * 4, "learn fewer classes")
+    """
+    if n_bytes <= memory.SMALL:
+        return
+    free = memory.free_memory(device)
+    if free is not None and n_bytes > free:
+        raise MemoryError(
+            f"{name}: expected to fit in memory; it takes {decimal(n_bytes)}, and {decimal(free)} "
+            f"are free; nothing was changed; {remedy}"
+        )
 
 
 def new_file(name: str, path: Any) -> Path:

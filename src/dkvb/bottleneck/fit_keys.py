@@ -23,7 +23,7 @@ from torch import Tensor
 
 from dkvb._support import arrow, process_group, validation
 from dkvb._support.hashing import bits, epoch_order
-from dkvb._support.memory import check_memory
+from dkvb._support.validation import check_memory
 from dkvb.bottleneck.conditioning import fit_conditioning
 from dkvb.bottleneck.heads import Conditioning, Projection
 from dkvb.bottleneck.key_data import Rows, rows_of

@@ -19,6 +19,8 @@ from dkvb.estimators.labels import LabelIndex, check_labels
 from dkvb.estimators.serialisation import Saved, labels_from, labels_state
 
 Floats = NDArray[np.float64]
+MANY_SCORES = 1 << 20  # of inputs and classes; more are refused where they do not fit in memory
+FEWER_INPUTS = "ask for fewer inputs at a time"
 Rows = NDArray[np.float32]
 Columns = NDArray[np.int64]
 

@@ -22,7 +22,7 @@ from dkvb.bottleneck.batch import embeddings
 from dkvb.bottleneck.key_data import subsample
 from dkvb.bottleneck.lazy_rows import picked
 from dkvb.estimators import journal
-from dkvb.estimators.base import Floats, log_softmax, softmax
+from dkvb.estimators.base import FEWER_INPUTS, MANY_SCORES, Floats, log_softmax, softmax
 from dkvb.estimators.changeable import ChangeableClassifier
 from dkvb.estimators.explain import Explanation, explain
 from dkvb.estimators.labels import LabelIndex, check_labels
@@ -38,7 +38,7 @@ from dkvb.estimators.parameters import (
 )
 from dkvb.estimators.rule_params import fitted_rule, params_from_flat, rule_from
 from dkvb.rules import Rule, make_rule
-from dkvb.rules.base import check_countable, check_scores
+from dkvb.rules.base import check_countable
 
 CODES_AT_ONCE = 1 << 22  # that are searched for and learned at a time
 
@@ -535,7 +535,9 @@ class BottleneckClassifier(ChangeableClassifier[LearnedState]):
         """What was learned, X as a batch, and its scores (n, Y) in the order of `classes_`."""
         state = self._ready()
         batch = self._batch(X, state.rule.keys_)
-        check_scores(len(batch), len(state.labels))
+        n, n_classes = batch.shape[0], len(state.labels.order)
+        if n * n_classes > MANY_SCORES:
+            validation.check_memory(f"scores ({n}, {n_classes})", 24 * n * n_classes, FEWER_INPUTS)
         scores: Floats = state.rule.scores(batch).double().cpu().numpy()
         return state, batch, scores[:, state.labels.order]
 

@@ -17,8 +17,7 @@ from torch import Tensor
 
 from dkvb._support import process_group
 from dkvb._support.files import State
-from dkvb._support.memory import check_memory
-from dkvb._support.validation import one_of
+from dkvb._support.validation import check_memory, one_of
 from dkvb.bottleneck import Batch, Keys
 
 NOT_LEARNED = (
@@ -28,6 +27,10 @@ NOT_LEARNED = (
 CLASS_WEIGHTS = ("balanced", None)
 MOST_CLASSES = 1 << 20  # that places of counts can hold
 MOST_OF_A_CLASS = (1 << 31) - 1  # rows, that counts can hold
+TOO_MANY_CLASSES = (
+    "y: expected at most {} classes in a model; got {}; nothing was changed; learn the rest in "
+    "another model"
+)
 # A rule is imported when it is first used: none should make the others wait.
 RULES = {"sgd": "SGD", "counts": "Counts", "least_squares": "LeastSquares"}
 
@@ -217,26 +220,13 @@ def describe(rule: Rule) -> dict[str, Any]:
 
 def check_countable(class_counts: NDArray[np.int64]) -> None:
     """Raise for more classes (Y,), or more rows of one, than can be counted."""
-    check_class_number(len(class_counts))
+    if len(class_counts) > MOST_CLASSES:
+        raise ValueError(TOO_MANY_CLASSES.format(MOST_CLASSES, len(class_counts)))
     if class_counts.max(initial=0) > MOST_OF_A_CLASS:
         raise ValueError(
             f"y: expected at most {MOST_OF_A_CLASS} rows of one class; got {class_counts.max()}; "
             "nothing was changed; learn fewer of them"
         )
-
-
-def check_class_number(n_classes: int) -> None:
-    """Raise for more classes than a model can have."""
-    if n_classes > MOST_CLASSES:
-        raise ValueError(
-            f"y: expected at most {MOST_CLASSES} classes in a model; got {n_classes}; "
-            "nothing was changed; learn the rest in another model"
-        )
-
-
-def check_scores(n: int, n_classes: int) -> None:
-    """Raise where the scores of n inputs would not fit in memory."""
-    check_memory(f"scores ({n}, {n_classes})", 24 * n * n_classes, "ask for fewer inputs at a time")
 
 
 def check_one_process(rule: Rule, operation: str) -> None:

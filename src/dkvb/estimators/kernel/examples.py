@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dkvb._support.hashing import content_hash
-from dkvb._support.memory import check_memory
+from dkvb._support.validation import check_memory
 
 Ids: TypeAlias = NDArray[np.object_]
 

@@ -15,7 +15,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dkvb._support.validation import check_memory
 from dkvb.bottleneck import Keys
+from dkvb.estimators.base import FEWER_INPUTS, MANY_SCORES
 from dkvb.estimators.kernel.choice import select_setting
 from dkvb.estimators.kernel.conditionings import conditionings_from_keys, fit_conditionings
 from dkvb.estimators.kernel.examples import Examples, content_hashes, distinct
@@ -24,7 +26,7 @@ from dkvb.estimators.kernel.ridge import class_factors
 from dkvb.estimators.kernel.solution import Solution, extend, solve, with_classes
 from dkvb.estimators.labels import LabelIndex
 from dkvb.estimators.learned_state import AuditRecord
-from dkvb.rules.base import check_class_number, check_scores
+from dkvb.rules.base import MOST_CLASSES, TOO_MANY_CLASSES
 
 SOLVED_AT_ONCE = 2000  # examples; more are solved for on first use, unless an update is cheap
 CHEAP_UPDATE = 1e10  # numbers of an inverse that are read: about a second
@@ -67,7 +69,9 @@ class KernelState:
 
     def scores(self, x: Tensor) -> Tensor:
         """Scores (n, Y) float64 on the CPU, −∞ for a class without examples."""
-        check_scores(len(x), len(self.labels))
+        n, n_classes = len(x), len(self.labels.order)
+        if n * n_classes > MANY_SCORES:
+            check_memory(f"scores ({n}, {n_classes})", 24 * n * n_classes, FEWER_INPUTS)
         assert self.solution is not None
         scores = self.solution.scores(x, self.factors.to(self.solution.z.device)).cpu()
         return scores.masked_fill(self.class_counts == 0, -torch.inf)
@@ -356,7 +360,8 @@ def learn(
     keys: Keys | None = None,
 ) -> KernelState:
     """The state before, or a first one, with examples X (n, m) of labels y (n,) in `labels`."""
-    check_class_number(len(labels))
+    if len(labels) > MOST_CLASSES:
+        raise ValueError(TOO_MANY_CLASSES.format(MOST_CLASSES, len(labels)))
     examples = Examples.of(torch.from_numpy(X), class_indices(labels, y), ids)
     if before is None:
         return KernelState(labels, examples, declared, keys)

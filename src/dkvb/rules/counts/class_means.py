@@ -27,7 +27,7 @@ from statistics import fmean
 import torch
 from torch import Tensor
 
-from dkvb._support.memory import check_memory
+from dkvb._support.validation import check_memory
 from dkvb.bottleneck import Batch
 from dkvb.bottleneck.heads import FixedPoint
 from dkvb.kernels.nearest import tree_sum
