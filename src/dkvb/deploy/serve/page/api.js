@@ -1,10 +1,11 @@
 // Requests to the service, with its token; errors carry the service's message.
+import { store, stored } from "./storage.js";
 
 const TOKEN = "dkvb-token";
 const RETRIED = new Set([408, 425, 429, 502, 503, 504]);
 const PATIENCE = [300, 1000, 3000]; // milliseconds before a request is repeated
 
-let token = sessionStorage.getItem(TOKEN);
+let token = stored("sessionStorage", TOKEN);
 let askForToken = async () => null;
 
 /** What the service answered in place of a result. */
@@ -36,7 +37,7 @@ async function newToken(used) {
   const given = await asking;
   if (given) {
     token = given;
-    sessionStorage.setItem(TOKEN, given);
+    store("sessionStorage", TOKEN, given);
   }
   return given;
 }

@@ -41,7 +41,7 @@ function showClasses() {
           many && own !== undefined && own !== null ? ` · ${percent(own)}` : "")),
       h("button", { class: "plain only-icon", "aria-label": `Add ${itemWord()}s to ${label}`, title: `Add ${itemWord()}s, or drop them here`, onclick: () => addExamples(label) }, icon("plus")),
       h("button", { class: "plain only-icon", "aria-label": `Edit ${label}`, title: "Rename, merge or forget", onclick: () => editClass(label) }, icon("edit")),
-      many && own !== undefined ? bar(own ?? 0, "thin") : null,
+      many && typeof own === "number" ? bar(own, "thin") : null,
     );
     makeDropTarget(row, label);
     return row;

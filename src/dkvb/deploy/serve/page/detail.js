@@ -1,9 +1,9 @@
 // One item: what was predicted, how new it is, and what decided.
 import { bar, byId, h, icon, percent } from "./dom.js";
 import { NEW } from "./items.js";
-import { explain } from "./learning.js";
 import { complain } from "./messages.js";
 import { keptPicture } from "./pictures.js";
+import { explain } from "./predicting.js";
 import { changed, on, state } from "./state.js";
 
 let shown = ""; // what the panel shows: item, prediction and sequence
@@ -42,8 +42,8 @@ function reasons(why) {
 
 function novelty(value) {
   if (value === null || value === undefined) return [];
-  const text = value >= NEW ? "Nothing like it was learned."
-    : value >= 0.7 ? "Rather unlike what was learned." : "Like what was learned.";
+  const text = value >= NEW ? "Unlike anything seen before."
+    : value >= 0.7 ? "Rather unlike what was seen before." : "Like what was seen before.";
   return [h("h3", {}, "Novelty"), h("p", { class: value >= NEW ? "marked" : "quiet" },
     h("strong", {}, value.toFixed(2)), ` ${text}`)];
 }

@@ -1,9 +1,10 @@
 // How items come in: files that are dropped, chosen or pasted, and texts.
 import { byId, counted } from "./dom.js";
 import { select } from "./items.js";
-import { predictItems, teach } from "./learning.js";
+import { teach } from "./learning.js";
 import { announce, attempt, complain } from "./messages.js";
 import { readNpy } from "./npy.js";
+import { predictItems } from "./predicting.js";
 import { changed, itemWord, state } from "./state.js";
 
 let nextKey = 0;
@@ -33,6 +34,7 @@ export async function addItems(items, label = null) {
   const isNew = label !== null && !state.classes.some((one) => one.label === label);
   if (!isNew) await attempt(() => predictItems(items, showProgress));
   byId("progress").hidden = true;
+  if (state.model.classes && label === null) announce(`Predicted ${counted(items.length, itemWord())}.`);
   if (label !== null) {
     await teach(items.filter((item) => item.state !== "failed").map((item) => ({ item, label })));
   } else if (!state.selected.size && state.items.includes(items[0])) {

@@ -1,7 +1,7 @@
 // The items as a listbox: pictures or texts with what was predicted or learned.
 import { bar, byId, h, icon, percent } from "./dom.js";
 import { attempt } from "./messages.js";
-import { orderByUse } from "./learning.js";
+import { orderByUse } from "./predicting.js";
 import { changed, itemWord, on, state } from "./state.js";
 
 /** @typedef {import("./state.js").Item} Item */

@@ -1,6 +1,7 @@
-// Everything the page asks of the service, and what follows from the answers.
-import { change, get, post, ServiceError } from "./api.js";
+// Everything that changes the model, and what follows for the items.
+import { change } from "./api.js";
 import { counted } from "./dom.js";
+import { refresh } from "./following.js";
 import { announce, complain, say } from "./messages.js";
 import { dropPicture } from "./pictures.js";
 import { bodyOf, parts } from "./requests.js";
@@ -21,135 +22,6 @@ function inOrder(work) {
   return done;
 }
 
-// ---------------------------------------------------------------------------------------- reading
-/** Read model and classes again; accuracy and predictions follow a little later. */
-export async function refresh() {
-  const [model, classes] = await Promise.all([get("v1/model"), get("v1/classes")]);
-  const isNew = state.model?.sequence !== model.sequence;
-  state.model = model;
-  state.labelKind = classes.kind;
-  const counts = new Map(classes.classes.map((one) => [one.label, one]));
-  const known = state.classes.filter((one) => counts.has(one.label)).map((one) => counts.get(one.label));
-  const before = new Set(known.map((one) => one.label));
-  state.classes = [...known, ...classes.classes.filter((one) => !before.has(one.label))];
-  state.planned = state.planned.filter((label) => !counts.has(label));
-  changed("model", "classes");
-  if (isNew) followUp();
-}
-
-let waiting = null;
-let following = false;
-
-function followUp(milliseconds = 200) {
-  clearTimeout(waiting);
-  waiting = setTimeout(follow, milliseconds);
-}
-
-async function follow() {
-  if (following) return followUp();
-  following = true;
-  try {
-    await predictItems(state.items.filter((item) => !item.learned && !item.state));
-    await readQuality();
-    if (state.useful) await orderByUse();
-  } catch (error) {
-    complain(error);
-  } finally {
-    following = false;
-  }
-  return undefined;
-}
-
-async function readQuality() {
-  state.quality = await get("v1/quality");
-  const { rows, accuracy } = state.quality;
-  if (accuracy !== null && state.quality.classes.length > 1) {
-    state.looCurve = [...looCurve().filter((one) => one.rows < rows), { rows, accuracy }].slice(-500);
-    sessionStorage.setItem(curveKey(), JSON.stringify(state.looCurve));
-  }
-  state.suspects = state.model.rows && state.model.keeps_ids ? (await get("v1/suspects")).suspects : [];
-  changed("quality", "suspects");
-}
-
-const curveKey = () => `dkvb-curve ${state.model.name}`;
-
-/** The curve so far, also of this tab before it was loaded again. */
-function looCurve() {
-  return state.looCurve ?? JSON.parse(sessionStorage.getItem(curveKey()) ?? "[]");
-}
-
-// ------------------------------------------------------------------------------------- predicting
-/** Ask for predictions of items; nothing is asked of a model without classes. @param {Item[]} items */
-export async function predictItems(items, progress = () => {}) {
-  if (!state.model.classes) {
-    for (const item of items) Object.assign(item, { prediction: null, state: "" });
-    changed("items");
-    return;
-  }
-  let done = 0;
-  for (const part of parts(items)) {
-    await predictPart(part);
-    done += part.length;
-    progress(done, items.length);
-  }
-}
-
-async function predictPart(part) {
-  const query = { remember: true, top: 5 };
-  try {
-    const answer = await post("v1/predict", bodyOf(part), query);
-    for (const [i, item] of part.entries()) {
-      const { prediction_id: id, ...prediction } = answer.predictions[i];
-      if (!item.learned) Object.assign(item, { predictionId: id, prediction });
-      if (item.state === "waiting") item.state = "";
-    }
-  } catch (error) {
-    await predictOtherwise(part, error);
-  }
-  changed("items");
-}
-
-/** After an error: send again what is no longer remembered, and find the item that is to blame. */
-async function predictOtherwise(part, error) {
-  if (!(error instanceof ServiceError)) throw error;
-  if (error.status === 404 && part[0].predictionId !== null) {
-    for (const item of part) item.predictionId = null;
-    for (const again of parts(part)) await predictPart(again);
-  } else if (error.status === 409 && !state.model.classes) {
-    for (const item of part) Object.assign(item, { prediction: null, state: "" });
-  } else if ([413, 422].includes(error.status) && part.length > 1) {
-    for (const item of part) await predictPart([item]);
-  } else {
-    for (const item of part) Object.assign(item, { state: "failed", problem: error.message });
-    if (![413, 422].includes(error.status)) throw error;
-  }
-}
-
-/** The prediction of one item with what decided. @param {Item} item */
-export async function explain(item) {
-  const ask = () => post("v1/predict", bodyOf([item]), { explain: true, top: 5 });
-  const answer = await ask().catch((error) => {
-    if (error.status !== 404 || item.predictionId === null) throw error;
-    item.predictionId = null; // no longer remembered: send the content
-    return ask();
-  });
-  return answer.predictions[0];
-}
-
-/** Order items by how much their labels would teach. */
-export async function orderByUse() {
-  const open = state.items.filter((item) => item.predictionId !== null);
-  if (!open.length) {
-    state.useful = new Map();
-  } else {
-    const ids = open.map((item) => item.predictionId);
-    const answer = await post("v1/suggestions", { prediction_ids: ids }, { n: Math.min(1000, ids.length) });
-    state.useful = new Map(answer.suggestions.map(({ row }, i) => [open[row], i]));
-  }
-  changed("items");
-}
-
-// --------------------------------------------------------------------------------------- changing
 /**
  * Teach items: those that were not learned are learned, the others get the new label.
  * @param {{item: Item, label: any}[]} pairs

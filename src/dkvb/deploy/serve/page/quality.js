@@ -11,9 +11,9 @@ const prequentialPoints = () => state.quality.prequential.curve.map(({ scored, a
 function showNumbers() {
   const { quality } = state;
   const many = quality.classes.length > 1;
-  byId("accuracy-card").hidden = !many;
-  if (!many) return;
   const { accuracy, kind, prequential } = quality;
+  byId("accuracy-card").hidden = !many || (accuracy === null && !prequential.scored);
+  if (!many) return;
   const numbers = [];
   if (accuracy !== null) numbers.push([percent(accuracy), kind, "learned examples, each predicted by the others"]);
   if (prequential.scored) {
@@ -33,6 +33,8 @@ function chartCard(title, about, value, points, unit) {
     h("p", { class: "quiet small" }, about),
     points.length > 1 ? lineChart(points, { title, unit }) : h("p", { class: "empty" }, "The curve begins with the next examples."));
 }
+
+const noteCard = (note) => h("section", { class: "card" }, h("h2", {}, "Accuracy"), h("p", { class: "quiet" }, note));
 
 function classTable() {
   const sorted = [...state.quality.classes].sort((a, b) => (a.accuracy ?? 2) - (b.accuracy ?? 2));
@@ -72,7 +74,6 @@ function confusionTable(labels, table) {
 
 function confusionCard() {
   const { confusion, classes } = state.quality;
-  if (!confusion) return null;
   const labels = classes.map((one) => one.label);
   return h("section", { class: "card" }, h("h2", {}, "Confusion"), confusedPairs(labels, confusion),
     labels.length <= MOST_CLASSES ? confusionTable(labels, confusion)
@@ -95,9 +96,9 @@ function show() {
     : "Examples that are predicted before they are learned count here.";
   view.replaceChildren(
     h("div", { class: "two" },
-      chartCard(accuracy === null ? "Accuracy" : `Accuracy, ${kind}`, note ?? about, percent(accuracy), looPoints(), "examples"),
+      accuracy === null ? noteCard(note) : chartCard(`Accuracy, ${kind}`, about, percent(accuracy), looPoints(), "examples"),
       chartCard("Accuracy, prequential", before, percent(prequential.recent_accuracy), prequentialPoints(), "predicted")),
-    h("div", { class: "two" }, classTable(), confusionCard() ?? ""),
+    ...(accuracy === null ? [] : [h("div", { class: "two" }, classTable(), confusionCard())]),
   );
 }
 
