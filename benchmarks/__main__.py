@@ -13,6 +13,7 @@ from benchmarks.problem import SIZES
 OUT = Path("benchmark-output")
 KERNEL_SECTIONS = ["accuracy", "quality", "speed"]
 KERNEL_METHODS = ["kernel", "kernel, keys", "ranpac", "slda"]
+SERVED = ["counts", "kernel"]
 VIEW_VARIANTS = ["plain", "flip", "layers", "both"]
 
 
@@ -83,7 +84,14 @@ def main(arguments: list[str] | None = None) -> int:
     )
     views.add_argument("--device", default="cpu")
 
-    for mode in (cpu, gpu, growth, memory, imagenet, scaling, small, kernel, views):
+    serve = modes.add_parser("serve", help="dkvb serve under load, beside a bare FastAPI route")
+    serve.add_argument("--only", nargs="+", choices=SERVED, default=SERVED, help="models")
+    serve.add_argument("--rows", type=int, default=10_000, help="learned before")
+    serve.add_argument("--clients", type=int, default=16)
+    serve.add_argument("--seconds", type=float, default=10.0, help="of each measurement")
+    serve.add_argument("--port", type=int, default=8765)
+
+    for mode in (cpu, gpu, growth, memory, imagenet, scaling, small, kernel, views, serve):
         mode.add_argument("--out", type=Path, default=OUT / "results.jsonl", help="JSON lines")
 
     arguments = sys.argv[1:] if arguments is None else arguments
@@ -152,6 +160,11 @@ def main(arguments: list[str] | None = None) -> int:
         return run_views(
             given.data, given.encoder, given.out, rows, given.variants, given.cache, given.device
         )
+    if given.mode == "serve":
+        from benchmarks.serve import run as run_serve
+
+        sizes_of_load = (given.rows, given.clients, given.seconds, given.port)
+        return run_serve(given.out, given.only, *sizes_of_load)
     from benchmarks.memory import run as run_memory
 
     return run_memory(given.rows, given.sizes, given.out, given.folder)
