@@ -23,7 +23,6 @@ from fastapi.responses import Response
 
 from benchmarks import records
 from dkvb.deploy.store import create, open_folder
-from dkvb.estimators.answers import ask_classifier
 from dkvb.estimators.registry import make_classifier
 
 WIDTH, N_CLASSES = 768, 20
@@ -144,7 +143,9 @@ def facts(times: Sequence[float], seconds: float) -> dict[str, float]:
 
 
 # -------------------------------------------------------------------------------------------- bench
-def measure(name: str, rows: int, clients: int, seconds: float, port: int) -> Iterator[dict[str, Any]]:
+def measure(
+    name: str, rows: int, clients: int, seconds: float, port: int
+) -> Iterator[dict[str, Any]]:
     """One record per way to ask or teach a model."""
     X, y = problem(rows + 4096)
     asked, taught = X[rows : rows + 2048], X[rows + 2048 :]
@@ -164,8 +165,8 @@ def measure(name: str, rows: int, clients: int, seconds: float, port: int) -> It
         create(path, make_classifier(kind, settings).fit(X[:rows], y[:rows])).close()
         with open_folder(path) as folder:
             classifier = folder.classifier
-            ask_classifier(classifier, asked[:1])
-            times = timed(lambda i: ask_classifier(classifier, asked[i % 2048][None]), seconds)
+            classifier.ask(asked[:1])
+            times = timed(lambda i: classifier.ask(asked[i % 2048][None]), seconds)
             yield {**what, "op": "predict", "way": "in process", **facts(times, seconds)}
         with running(["-m", "benchmarks.serve", str(port)], port):
             load(port, predict, clients, 1)

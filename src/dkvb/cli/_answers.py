@@ -24,7 +24,6 @@ from dkvb._support.files import replace_file
 from dkvb._support.optional import require
 from dkvb.cli._shared import note, plural, printable, to_json
 from dkvb.estimators.answers import Answers as FoundAnswers
-from dkvb.estimators.answers import ask_classifier
 
 Array = NDArray[Any]
 
@@ -46,7 +45,7 @@ class Answers:
 def predict(classifier: Any, X: Any, items: list[str] | None, top: int | None) -> Answers:
     """Ask a classifier about X (n, m)."""
     names = [str(i) for i in range(len(X))] if items is None else items
-    return Answers(names, ask_classifier(classifier, X), top)
+    return Answers(names, classifier.ask(X), top)
 
 
 # --------------------------------------------------------------------------------------- printing

@@ -6,10 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-
-from dkvb.estimators.kernel.suggest import suggest
 
 Array = NDArray[Any]
 
@@ -94,31 +91,3 @@ def _of_probabilities(
     if top is not None:
         record["top"] = [{"label": name, "probability": p} for name, p in ranked[:top]]
     return record
-
-
-def ask_classifier(classifier: Any, X: Any) -> Answers:
-    """Return what a classifier says of X (n, m); what several questions need is computed once."""
-    if hasattr(classifier, "batch"):
-        X = classifier.batch(X)
-    # Novelty first: it needs distances, which give the codes that the others need, too.
-    novelty = classifier.novelty(X) if hasattr(classifier, "novelty") else None
-    probabilities = classifier.predict_proba(X) if hasattr(classifier, "predict_proba") else None
-    return Answers(classifier.predict(X), classifier.classes_, probabilities, novelty)
-
-
-def suggest_rows(classifier: Any, X: Any, answers: Answers, n: int) -> list[int]:
-    """Return the positions of the n inputs in X (k, m) to label next, the most useful first.
-
-    `answers` are the classifier's for X. See `KernelClassifier.suggest`; where a classifier has no
-    such method, inputs differ by their embeddings.
-    """
-    if hasattr(classifier, "suggest"):
-        return [int(row) for row in classifier.suggest(X, min(n, len(X)))]
-    if answers.probabilities is None:
-        raise ValueError(
-            f"suggestions: expected a classifier with probabilities; {type(classifier).__name__} "
-            "has none"
-        )
-    novelty = np.zeros(len(X)) if answers.novelty is None else answers.novelty
-    z = torch.from_numpy(np.ascontiguousarray(X, dtype=np.float32))
-    return [int(row) for row in suggest(answers.probabilities, novelty, z, min(n, len(X)))]

@@ -15,6 +15,7 @@ from dkvb._support import arrow
 from dkvb._support.files import State
 from dkvb._support.validation import as_float32
 from dkvb.bottleneck.batch import embeddings
+from dkvb.estimators.answers import Answers
 from dkvb.estimators.labels import LabelIndex, check_labels
 from dkvb.estimators.serialisation import Saved, labels_from, labels_state
 
@@ -37,6 +38,17 @@ class OpenClassifier(ClassifierMixin, Saved):
         """Scores (n, Y) in the order of `classes_`; for two classes their difference (n,)."""
         scores = self._sorted_scores(X)
         return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
+
+    def ask(self, X: ArrayLike) -> Answers:
+        """Labels, probabilities and novelty of X (n, m), as far as the classifier has them; what
+        several of them need is computed once."""
+        found = (getattr(self, name, None) for name in ("predict_proba", "novelty"))
+        probabilities, novelty = (None if method is None else method(X) for method in found)
+        return Answers(self.predict(X), self.classes_, probabilities, novelty)
+
+    @abstractmethod
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """The label of the highest score (n,)."""
 
     @abstractmethod
     def _label_index(self) -> LabelIndex:

@@ -22,6 +22,7 @@ from dkvb.bottleneck.batch import embeddings
 from dkvb.bottleneck.key_data import subsample
 from dkvb.bottleneck.lazy_rows import picked
 from dkvb.estimators import journal
+from dkvb.estimators.answers import Answers
 from dkvb.estimators.base import FEWER_INPUTS, MANY_SCORES, Floats, log_softmax, softmax
 from dkvb.estimators.changeable import ChangeableClassifier
 from dkvb.estimators.explain import Explanation, explain
@@ -194,11 +195,10 @@ class BottleneckClassifier(ChangeableClassifier[LearnedState]):
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """The label of the highest score (n,), or "unknown" (−1) above `novelty_threshold`."""
         state, batch, scores = self._scored(X)
-        labels: NDArray[Any] = state.labels.classes_[scores.argmax(axis=1)]  # (n,)
-        if self.novelty_threshold is None:
-            return labels
-        far = novelty(state.keys, distance_from_keys(batch)) > self.novelty_threshold
-        return np.where(far, unknown_label(state.labels), labels)
+        far = None
+        if self.novelty_threshold is not None:
+            far = novelty(state.keys, distance_from_keys(batch))
+        return self._named(state, scores, far)
 
     def predict_proba(self, X: ArrayLike) -> Floats:
         """Probabilities (n, Y) in the order of `classes_`: the softmax of scores / temperature.
@@ -208,6 +208,17 @@ class BottleneckClassifier(ChangeableClassifier[LearnedState]):
         """
         state, _, scores = self._scored(X)
         return softmax(scores / state.rule.softmax_temperature())
+
+    def ask(self, X: ArrayLike) -> Answers:
+        """Labels, probabilities and novelty of X (n, m), with one search and one scoring."""
+        keys = self._ready().keys
+        batch = self._batch(X, keys)
+        # Novelty first: it needs distances, which give the codes that scores need, too.
+        far = novelty(keys, distance_from_keys(batch))
+        state, _, scores = self._scored(batch)
+        probabilities = softmax(scores / state.rule.softmax_temperature())
+        labels = self._named(state, scores, far)
+        return Answers(labels, state.labels.classes_, probabilities, far)
 
     def predict_log_proba(self, X: ArrayLike) -> Floats:
         """Logarithms of `predict_proba` (n, Y), also where a probability is too small to hold."""
@@ -530,6 +541,13 @@ class BottleneckClassifier(ChangeableClassifier[LearnedState]):
         if not isinstance(self.keys, Keys):
             raise NotFittedError("There are no keys yet: pass keys, or learn something first.")
         return make_rule(self.rule).local_keys(self.keys.to(self.device))
+
+    def _named(self, state: LearnedState, scores: Floats, far: Floats | None) -> NDArray[Any]:
+        """The label of the highest of scores (n, Y), or "unknown" above the novelty threshold."""
+        labels: NDArray[Any] = state.labels.classes_[scores.argmax(axis=1)]
+        if self.novelty_threshold is None or far is None:
+            return labels
+        return np.where(far > self.novelty_threshold, unknown_label(state.labels), labels)
 
     def _scored(self, X: ArrayLike) -> tuple[LearnedState, Batch, Floats]:
         """What was learned, X as a batch, and its scores (n, Y) in the order of `classes_`."""

@@ -22,7 +22,6 @@ from dkvb._support.files import FileError
 from dkvb.bottleneck.heads import Projection
 from dkvb.cli import _answers, app
 from dkvb.deploy.store import create, open_folder
-from dkvb.estimators.answers import ask_classifier
 from dkvb.kernels.nearest import cpu
 
 from ...support.files.models import bottleneck, keys, rows
@@ -127,7 +126,7 @@ def test_top_names_so_many_classes(place):
 def test_a_rejected_item_is_unknown_and_its_runner_up_is_the_likeliest_class(place):
     X, y = rows()
     clf = learned("counts", (X, y))
-    far = ask_classifier(clf, X)
+    far = clf.ask(X)
     rejected = replace(far, labels=np.array(["unknown"] * len(X)))
     for before, after in zip(far.records(), rejected.records(), strict=True):
         assert (after["label"], after["probability"]) == ("unknown", None)

@@ -20,7 +20,7 @@ from dkvb.deploy.serve.settings import Settings
 from dkvb.deploy.serve.thumbnails import Thumbnails, thumbnail
 from dkvb.deploy.serve.writer import Writer
 from dkvb.deploy.store import Model
-from dkvb.estimators.answers import Answers, ask_classifier
+from dkvb.estimators.answers import Answers
 
 Embeddings = NDArray[np.float32]
 ROWS = 1024  # that are predicted at a time, so that a large request lets others in between
@@ -141,7 +141,7 @@ class Service:
         return self.encoding.encode(parts)
 
     def _predict(self, parts: list[Embeddings]) -> list[Answers | Exception]:
-        answers = ask_classifier(self.model.classifier, np.concatenate(parts))
+        answers = self.model.classifier.ask(np.concatenate(parts))
         ends = np.cumsum([len(part) for part in parts]).tolist()
         return [answers.part(end - len(part), end) for part, end in zip(parts, ends, strict=True)]
 

@@ -17,6 +17,7 @@ from dkvb._support import arrow, validation
 from dkvb._support.files import State
 from dkvb.bottleneck import Keys, fit_keys
 from dkvb.bottleneck.batch import embeddings
+from dkvb.estimators.answers import Answers
 from dkvb.estimators.base import Floats, softmax
 from dkvb.estimators.changeable import ChangeableClassifier
 from dkvb.estimators.kernel import serialisation
@@ -185,12 +186,16 @@ class KernelClassifier(ChangeableClassifier[KernelState]):
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """The label of the highest score (n,), or "unknown" (−1) above the novelty threshold."""
         state, x = self._solved_for(X)
-        best = state.scores(x).argmax(dim=1).numpy()  # (n,)
-        labels: NDArray[Any] = state.labels.classes_[best]
-        if self.novelty_threshold is None:
-            return labels
-        far = state.novelty(x) > self.novelty_threshold
-        return np.where(far, unknown_label(state.labels), labels)
+        far = None if self.novelty_threshold is None else state.novelty(x)
+        return self._named(state, state.scores(x), far)
+
+    def ask(self, X: ArrayLike) -> Answers:
+        """Labels, probabilities and novelty of X (n, m), from one kernel matrix."""
+        state, x = self._solved_for(X)
+        scores, far = state.scores_and_novelty(x)
+        probabilities = softmax(state.quality.calibration.logits(scores).numpy())
+        labels = self._named(state, scores, far)
+        return Answers(labels, state.labels.classes_, probabilities, far)
 
     def decision_function(self, X: ArrayLike) -> Floats:
         """Scores (n, Y) in the order of `classes_`; for two classes their log odds (n,)."""
@@ -467,6 +472,13 @@ class KernelClassifier(ChangeableClassifier[KernelState]):
                 if self._state is before:  # nobody has learned meanwhile
                     self._state = state
         return state
+
+    def _named(self, state: KernelState, scores: Tensor, far: Floats | None) -> NDArray[Any]:
+        """The label of the highest of scores (n, Y), or "unknown" above the novelty threshold."""
+        labels: NDArray[Any] = state.labels.classes_[scores.argmax(dim=1).numpy()]
+        if self.novelty_threshold is None or far is None:
+            return labels
+        return np.where(far > self.novelty_threshold, unknown_label(state.labels), labels)
 
     def _solved_for(self, X: Any) -> tuple[KernelState, Tensor]:
         state = self._solved()

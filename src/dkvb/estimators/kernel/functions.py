@@ -54,6 +54,15 @@ class KernelFunction:
         kernel: Tensor = norms * (sine + (math.pi - torch.arccos(cosine)) * cosine) / math.pi
         return kernel
 
+    def with_nearest(self, a: Tensor, b: Tensor, b_squares: Tensor) -> tuple[Tensor, Tensor]:
+        """The kernel matrix (n, N), and the squared distance (n,) from rows a (n, p) to the nearest
+        of b (N, p); for the RBF kernel, from the same distances."""
+        distances = squared_distances(a, b, b_squares)
+        nearest = distances.amin(dim=1)
+        if self.kind == RBF:
+            return distances.mul_(-self.gamma).exp_(), nearest
+        return self(a, b, b_squares), nearest
+
     def matrix(self, a: Tensor) -> Tensor:
         """The kernel matrix (n, n) of rows a (n, p) with themselves, computed in blocks of rows."""
         result = a.new_empty((len(a), len(a)))

@@ -76,6 +76,15 @@ class Solution:
         ]
         return torch.cat(parts) * factors
 
+    def scores_and_nearest(self, x: Tensor, factors: Tensor) -> tuple[Tensor, Tensor]:
+        """`scores` and `nearest_distances` of embeddings x (n, m) at once."""
+        scores, nearest = [], []
+        for part in x.split(max(1, _CELLS // max(1, len(self.z)))):
+            kernel, near = self.function.with_nearest(self.conditioned(part), self.z, self.squares)
+            scores.append(kernel.double() @ self.alpha)
+            nearest.append(near)
+        return torch.cat(scores) * factors, torch.cat(nearest).double().cpu()
+
     def conditioned(self, x: Tensor) -> Tensor:
         """Conditioned rows (n, p) of embeddings x (n, m)."""
         return self.conditioning(x.to(self.z.device)).to(self.z.dtype)

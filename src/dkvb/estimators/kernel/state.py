@@ -73,15 +73,28 @@ class KernelState:
         if n * n_classes > MANY_SCORES:
             check_memory(f"scores ({n}, {n_classes})", 24 * n * n_classes, FEWER_INPUTS)
         assert self.solution is not None
-        scores = self.solution.scores(x, self.factors.to(self.solution.z.device)).cpu()
-        return scores.masked_fill(self.class_counts == 0, -torch.inf)
+        return self._masked(self.solution.scores(x, self.factors.to(self.solution.z.device)))
+
+    def scores_and_novelty(self, x: Tensor) -> tuple[Tensor, NDArray[np.float64]]:
+        """`scores` (n, Y) and `novelty` (n,) at once."""
+        assert self.solution is not None
+        factors = self.factors.to(self.solution.z.device)
+        scores, nearest = self.solution.scores_and_nearest(x, factors)
+        return self._masked(scores), self._novelty(nearest)
 
     def novelty(self, x: Tensor) -> NDArray[np.float64]:
-        """The share of examples whose nearest other example is nearer than that of x (n, m)."""
+        """The share (n,) of examples whose nearest other example is nearer than theirs."""
         assert self.solution is not None
-        reference, nearest = self.reference_distances, self.solution.nearest_distances(x)
+        return self._novelty(self.solution.nearest_distances(x))
+
+    def _masked(self, scores: Tensor) -> Tensor:
+        return scores.cpu().masked_fill(self.class_counts == 0, -torch.inf)
+
+    def _novelty(self, nearest: Tensor) -> NDArray[np.float64]:
+        reference = self.reference_distances
         if not len(reference):  # one example: there is nothing to compare with
-            return (1 - torch.exp(-nearest)).numpy()
+            alone: NDArray[np.float64] = (1 - torch.exp(-nearest)).numpy()
+            return alone
         nearer = torch.searchsorted(reference, nearest)
         share: NDArray[np.float64] = nearer.double().numpy() / len(reference)
         return share

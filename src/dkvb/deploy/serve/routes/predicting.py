@@ -13,8 +13,8 @@ from dkvb.deploy.serve.inputs import Rows, body_schema, read_inputs
 from dkvb.deploy.serve.problems import Problem
 from dkvb.deploy.serve.routes.common import ServiceDep, as_json
 from dkvb.deploy.serve.service import Service
+from dkvb.deploy.serve.suggestions import suggest_rows
 from dkvb.deploy.serve.why import why
-from dkvb.estimators.answers import suggest_rows
 
 router = APIRouter(tags=["predict"])
 MOST_EXPLAINED = 20
