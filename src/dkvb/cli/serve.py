@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -80,9 +80,9 @@ def serve(
             limits,
         )
 
-        def ready(url: str) -> None:
+        def ready(started: Any) -> None:
             if not quiet:
-                typer.echo(printable(f"serving {model} at {url}"))
+                typer.echo(printable(f"serving {model} at {started.url}"))
 
         run(settings, ready)
 

@@ -71,7 +71,7 @@ class Answers:
             return None
         most = min(len(self.classes), max(2, top or 0))
         order = np.argsort(-self.probabilities, axis=1, kind="stable")[:, :most]  # (n, most)
-        values = np.take_along_axis(self.probabilities, order, axis=1)
+        values = self.probabilities[np.arange(len(order))[:, None], order]
         return [
             list(zip(labels, numbers, strict=True))
             for labels, numbers in zip(self.classes[order].tolist(), values.tolist(), strict=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from fastapi import Request
@@ -26,6 +26,8 @@ RowId: TypeAlias = StrictStr | StrictInt
 JSON, MULTIPART = "application/json", "multipart/form-data"
 MEDIA_TYPES = (JSON, MULTIPART, NPY[0], *ARROW)
 _LONGEST_SOURCE = 200
+
+Query = TypeVar("Query", bound=BaseModel)
 
 
 class Rows(BaseModel):
@@ -297,4 +299,18 @@ def body_schema(model: type[Rows], fields: Iterable[str]) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": content}}
 
 
-Top = Annotated[int | None, Field(ge=1, le=1000)]
+def read_query(request: Request, model: type[Query]) -> Query:
+    """Return the parameters of a query; an error that says what was expected."""
+    try:
+        return model.model_validate(dict(request.query_params))
+    except ValidationError as error:
+        raise ValueError(_shown(error)) from None
+
+
+def query_schema(model: type[BaseModel]) -> dict[str, Any]:
+    """Return what OpenAPI says of parameters that `read_query` takes."""
+    found = model.model_json_schema()["properties"]
+    return {"parameters": [
+        {"name": name, "in": "query", "required": False, "schema": schema}
+        for name, schema in found.items()
+    ]}  # fmt: skip

@@ -6,7 +6,7 @@ import ipaddress
 from secrets import compare_digest
 from urllib.parse import urlsplit
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dkvb.deploy.serve.problems import Problem, response_to
@@ -15,7 +15,14 @@ OPEN_PATHS = ("/", "/health", "/ready")  # these tell nothing of the model
 OPEN_PREFIXES = ("/page/", "/v2/health/")
 _MOST_TOKEN = 4096
 
-HEADERS = {
+# Of answers that are data: nothing in them is to be run, shown in a frame or kept.
+DATA_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+PAGE_HEADERS = DATA_HEADERS | {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; font-src 'self'; "
         "img-src 'self' blob: data:; media-src 'self' blob:; connect-src 'self'; "
@@ -23,12 +30,17 @@ HEADERS = {
     ),
     "Permissions-Policy": "camera=(self), microphone=(), geolocation=()",
     "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
     "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Cache-Control": "no-store",
+    "Cache-Control": "no-cache",
 }
+
+
+def _raw(headers: dict[str, str]) -> list[tuple[bytes, bytes]]:
+    return [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+
+
+_DATA, _PAGE = _raw(DATA_HEADERS), _raw(PAGE_HEADERS)
 
 
 def is_loopback(host: str) -> bool:
@@ -60,9 +72,9 @@ class Guard:
 
         async def protected(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
-                    headers.setdefault(name, value)
+                page = scope["path"] == "/" or scope["path"].startswith("/page/")
+                more = _PAGE if page else _DATA
+                message = {**message, "headers": [*message["headers"], *more]}
             await send(message)
 
         problem = self._problem(scope)

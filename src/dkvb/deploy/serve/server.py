@@ -6,6 +6,7 @@ import logging
 import multiprocessing
 import os
 import socket
+import sys
 import tempfile
 import threading
 import time
@@ -13,8 +14,9 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import torch
 import uvicorn
 
 from dkvb.deploy.serve.app import make_app
@@ -29,11 +31,19 @@ from dkvb.estimators.kernel import KernelClassifier
 
 log = logging.getLogger("dkvb.serve")
 _PATIENCE = 5.0  # seconds in which readers of a writer that was killed let go of the port
+_SWITCH = 5e-4  # seconds that a thread which computes may keep the one that listens waiting
 _GRACE = 5  # seconds that requests have to finish when the service ends
 
 
-def serve(settings: Settings, ready: Callable[[str], None] = lambda url: None) -> None:
-    """Serve a model until SIGTERM or SIGINT; `ready` is called with the address."""
+class Started(NamedTuple):
+    """A service that listens."""
+
+    url: str
+    stop: Callable[[], None]  # from any thread; the service finishes what it has begun
+
+
+def serve(settings: Settings, ready: Callable[[Started], None] = lambda started: None) -> None:
+    """Serve a model until SIGTERM, SIGINT or `stop`; `ready` is called once it listens."""
     if settings.token is None and not is_loopback(settings.host):
         raise ValueError(
             f"--host: expected 127.0.0.1 unless a token is required; got {settings.host}; give "
@@ -57,7 +67,7 @@ def serve(settings: Settings, ready: Callable[[str], None] = lambda url: None) -
         if settings.workers > 1:
             stack.enter_context(_Readers(settings, listening, private))
         _warm_up(service)
-        server = _Server(make_app(service), lambda: ready(_url(listening)))
+        server = _Server(make_app(service), lambda: ready(Started(_url(listening), server.end)))
         server.run(sockets)
 
 
@@ -76,6 +86,13 @@ class _Server(uvicorn.Server):
         )
         super().__init__(config)
         self._ready = ready
+        sys.setswitchinterval(_SWITCH)
+        # The other cores listen: threads that wait for each other would take them.
+        torch.set_num_threads(max(1, (os.cpu_count() or 2) // 2))
+
+    def end(self) -> None:
+        """Finish, and return from `run`."""
+        self.should_exit = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start, and say so."""
@@ -166,7 +183,7 @@ def _warm_up(service: Service) -> None:
     model = service.model
     if len(model.classifier.classes_) and model.width:
         with suppress(ValueError):  # all that was learned was unlearned
-            service._predict([np.zeros((1, model.width), np.float32)])
+            service.answers([np.zeros((1, model.width), np.float32)])
 
 
 def _bind(host: str, port: int) -> socket.socket:

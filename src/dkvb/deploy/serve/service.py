@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import accumulate
 from typing import Any, Protocol
 
 import numpy as np
@@ -47,7 +49,7 @@ class Service:
         how: dict[str, Any] = {"queue": self.limits.queue, "seconds": self.limits.seconds}
         self.encoder: Batcher[Any, Embeddings] = Batcher(self._encode, compute, most=BATCH, **how)
         self.predictor: Batcher[Embeddings, Answers] = Batcher(
-            self._predict, compute, most=ROWS, **how
+            self.answers, compute, most=ROWS, **how
         )
         self.pictures = ThreadPoolExecutor(1, "pictures")
 
@@ -74,7 +76,7 @@ class Service:
         """Return embeddings (n, m) of what came in, and pictures of images that are kept."""
         nothing: list[bytes | None] = [None] * len(inputs)
         if inputs.embeddings is not None:
-            return self.checked(inputs.embeddings), nothing
+            return self.shaped(inputs.embeddings), nothing
         if inputs.prediction_ids is not None:
             found = self.remembered.get(inputs.prediction_ids)
             return np.stack([one.row for one in found]), [one.thumbnail for one in found]
@@ -85,11 +87,12 @@ class Service:
         assert inputs.images is not None
         return await self._encoded_images(inputs.images)
 
-    def checked(self, X: Any) -> Embeddings:
-        """Return embeddings as float32, if they are finite and as wide as the model's."""
+    def shaped(self, X: Any) -> Embeddings:
+        """Return embeddings as float32, if they are as wide as the model's; whether they are finite
+        is checked by whoever learns or predicts them."""
         rows = validation.rows(X, "X", self.model.width)
-        array: Embeddings = validation.as_float32(rows).numpy()
-        return array
+        with np.errstate(over="ignore"):
+            return np.ascontiguousarray(rows, dtype=np.float32)
 
     def _check_takes(self, kind: str) -> None:
         takes = None if self.encoding is None else self.encoding.takes
@@ -109,8 +112,6 @@ class Service:
         return np.concatenate(parts)
 
     async def _encoded_images(self, contents: list[bytes]) -> tuple[Embeddings, list[Any]]:
-        import asyncio
-
         loop = asyncio.get_running_loop()
         rows: list[Embeddings] = []
         kept: list[bytes | None] = []
@@ -140,10 +141,17 @@ class Service:
         assert self.encoding is not None
         return self.encoding.encode(parts)
 
-    def _predict(self, parts: list[Embeddings]) -> list[Answers | Exception]:
-        answers = self.model.classifier.ask(np.concatenate(parts))
-        ends = np.cumsum([len(part) for part in parts]).tolist()
-        return [answers.part(end - len(part), end) for part, end in zip(parts, ends, strict=True)]
+    def answers(self, parts: list[Embeddings]) -> list[Answers | Exception]:
+        """Return what the model says of several requests; one that is wrong fails alone."""
+        classifier = self.model.classifier
+        try:
+            found: Answers = classifier.ask(np.concatenate(parts))
+        except (ValueError, TypeError) as error:
+            if len(parts) == 1:
+                return [error]
+            return [one for part in parts for one in self.answers([part])]
+        ends = accumulate(map(len, parts))
+        return [found.part(end - len(part), end) for part, end in zip(parts, ends, strict=True)]
 
     def keep_pictures(self) -> None:
         """Remove pictures of rows that are no longer there."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 
@@ -34,7 +35,7 @@ class Settings:
     device: str = "cpu"
     limits: Limits = field(default_factory=Limits)
 
-    @property
+    @cached_property
     def name(self) -> str:
         """What clients call the model: the name of its folder."""
         return self.model.resolve().name

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import torch
 
+from dkvb._support.validation import as_float32
 from dkvb.estimators.answers import Answers
 from dkvb.estimators.kernel.suggest import suggest
 
@@ -26,5 +26,5 @@ def suggest_rows(classifier: Any, X: Any, answers: Answers, n: int) -> list[int]
             "has none"
         )
     novelty = np.zeros(len(X)) if answers.novelty is None else answers.novelty
-    z = torch.from_numpy(np.ascontiguousarray(X, dtype=np.float32))
+    z = as_float32(X)
     return [int(row) for row in suggest(answers.probabilities, novelty, z, n)]

@@ -16,7 +16,7 @@ IdempotencyKey = Annotated[
 ]
 
 
-def _service(request: Request) -> Service:
+async def _service(request: Request) -> Service:  # FastAPI calls others in a thread
     found: Service = request.app.state.service
     return found
 

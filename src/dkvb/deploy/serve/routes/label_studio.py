@@ -158,7 +158,7 @@ def _inputs(service: Service, data: dict[str, Any]) -> Inputs:
     takes = None if service.encoding is None else service.encoding.takes
     for value in data.values():
         if isinstance(value, list) and value and all(type(x) in (int, float) for x in value):
-            return Inputs(embeddings=service.checked([value]))
+            return Inputs(embeddings=service.shaped([value]))
         if isinstance(value, str) and (found := _DATA_URI.match(value)):
             return Inputs(images=[_decoded(value[found.end() :])])
         if isinstance(value, str) and takes == "text":

@@ -49,4 +49,4 @@ def _file(name: str) -> Response:
     if name not in _FILES:
         raise Problem(404, f"expected a file of the page; got {name[:60]!r}; begin at /")
     content, kind = _FILES[name]
-    return Response(content, media_type=kind, headers={"Cache-Control": "no-cache"})
+    return Response(content, media_type=kind)

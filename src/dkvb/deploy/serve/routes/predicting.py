@@ -7,9 +7,10 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
+from pydantic import BaseModel, ConfigDict, Field
 
 from dkvb.deploy.serve import shapes
-from dkvb.deploy.serve.inputs import Rows, body_schema, read_inputs
+from dkvb.deploy.serve.inputs import Rows, body_schema, query_schema, read_inputs, read_query
 from dkvb.deploy.serve.problems import Problem
 from dkvb.deploy.serve.routes.common import ServiceDep, as_json
 from dkvb.deploy.serve.service import Service
@@ -22,37 +23,44 @@ _FIELDS = ("text", "prediction_id")
 Number = Annotated[int, Query(ge=1, le=1000)]
 
 
+class Asked(BaseModel):
+    """What else to say of each row."""
+
+    model_config = ConfigDict(extra="forbid")
+    top: int | None = Field(None, ge=1, le=1000, description="Classes to name per row.")
+    remember: bool = Field(False, description="Return ids that learn takes in place of the rows.")
+    explain: bool = Field(False, description="Say what decided; for few rows only.")
+
+
+_USUAL = Asked.model_validate({})
+
+
 @router.post(
     "/v1/predict",
     responses={200: {"model": shapes.Predictions}, **shapes.problems(404, 409)},
-    openapi_extra=body_schema(Rows, _FIELDS),
+    openapi_extra=body_schema(Rows, _FIELDS) | query_schema(Asked),
 )
-async def predict(
-    request: Request,
-    service: ServiceDep,
-    top: Annotated[int | None, Query(ge=1, le=1000, description="Classes to name per row.")] = None,
-    remember: Annotated[
-        bool, Query(description="Return ids that learn takes in place of the rows.")
-    ] = False,
-    explain: Annotated[bool, Query(description="Say what decided; for few rows only.")] = False,
-) -> Response:
+async def predict(request: Request) -> Response:
     """Return the label of each row, its probability, the runner-up and the row's novelty."""
+    # Without parameters, which FastAPI takes as long to look for as all the rest of a request.
+    service: Service = request.app.state.service
+    asked = read_query(request, Asked) if request.url.query else _USUAL
     inputs = await read_inputs(request, service.limits)
     X, pictures = await service.embeddings(inputs)
-    if explain and len(X) > MOST_EXPLAINED:
+    if asked.explain and len(X) > MOST_EXPLAINED:
         raise Problem(413, f"explain: expected at most {MOST_EXPLAINED} rows; got {len(X)}; ask "
                            "for fewer, or without explain")  # fmt: skip
     answers = await service.predict(X)
-    records = answers.records(top)
-    if remember and inputs.prediction_ids is not None:
+    records = answers.records(asked.top)
+    if asked.remember and inputs.prediction_ids is not None:
         # The same rows, asked again: what is scored when they are learned is the later answer.
         service.remembered.update(inputs.prediction_ids, answers.labels.tolist())
         for name, record in zip(inputs.prediction_ids, records, strict=True):
             record["prediction_id"] = name
-    elif remember:
+    elif asked.remember:
         for row, record, picture in zip(X, records, pictures, strict=True):
             record["prediction_id"] = service.remembered.add(row, record["label"], picture)
-    if explain:
+    if asked.explain:
         reasons = await asyncio.get_running_loop().run_in_executor(None, why, service, X)
         for record, reason in zip(records, reasons, strict=True):
             record["why"] = reason
