@@ -49,10 +49,16 @@ def decoded_image(content: bytes, number: int, pixels: int) -> Any:
     library = pillow("images")
     try:
         return decode_image(content, pixels).convert("RGB")
-    except (OSError, ValueError, SyntaxError, EOFError, library.DecompressionBombError) as error:
+    except _errors(library) as error:
         why = " ".join(str(error).split()) or type(error).__name__
         raise ValueError(
             f"image {number}: expected a whole image of at most {pixels:,} pixels, in JPEG, PNG, "
             f"WebP, GIF, BMP, PPM or TIFF; got {len(content):,} bytes that are none: {why}; send "
             "it again, or make it smaller"
         ) from None
+
+
+def _errors(library: Any) -> tuple[type[Exception], ...]:
+    """What Pillow raises for files that are no images, cut, or too large."""
+    bombs = library.DecompressionBombError, library.DecompressionBombWarning
+    return OSError, ValueError, SyntaxError, EOFError, *bombs

@@ -182,21 +182,24 @@ async def _from_form(request: Request, limits: Limits) -> Inputs:
         max_part_size=limits.body_bytes,
     )
     try:
-        form = await parser.parse()
+        return await _parsed(parser)
     except (MultiPartException, KeyError, UnicodeDecodeError) as error:
         message = getattr(error, "message", None) or "it has no boundary, or is cut"
         raise ValueError(
             f"body: expected multipart/form-data; got another body: {message}"
         ) from None
-    try:
-        images, fields = [], []
-        for name, value in form.multi_items():
-            if isinstance(value, str):
-                fields.append((name, value))
-            else:
-                images.append(await value.read())
     finally:
-        await form.close()
+        for file in parser._files_to_close_on_error:  # also those of a body that was cut
+            file.close()
+
+
+async def _parsed(parser: MultiPartParser) -> Inputs:
+    images, fields = [], []
+    for name, value in (await parser.parse()).multi_items():
+        if isinstance(value, str):
+            fields.append((name, value))
+        else:
+            images.append(await value.read())
     known = ("label", "old_label", "id", "source", "text", "prediction_id")
     alien = next((name for name, _ in fields if name not in known), None)
     if alien is not None:

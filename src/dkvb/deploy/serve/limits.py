@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -10,6 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from dkvb.deploy.serve.problems import Problem, response_to
 from dkvb.deploy.serve.settings import Limits
 
+_LINGER = 1.0  # seconds
 _CLOSE = {"Connection": "close"}  # the rest of such a body is not read
 
 
@@ -26,6 +28,7 @@ class BodyLimits:
             return
         said = _content_length(scope)
         if said is not None and said > self._limits.body_bytes:
+            await _drain(receive)
             await response_to(self._too_large(said), scope["path"])(scope, receive, send)
             return
         await self._app(scope, self._counting(receive), send)
@@ -53,6 +56,7 @@ class BodyLimits:
             complete = not message.get("more_body", False)
             if got > self._limits.body_bytes:
                 complete = True
+                await _drain(receive)
                 raise self._too_large(got)
             return message
 
@@ -65,6 +69,15 @@ class BodyLimits:
             "several requests",
             _CLOSE,
         )
+
+
+async def _drain(receive: Receive) -> None:
+    """Let the rest of a body come for a moment: a client that still sends would not see why the
+    connection is closed."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_LINGER):
+            while (await receive()).get("more_body", False):
+                pass
 
 
 def _content_length(scope: Any) -> int | None:

@@ -76,7 +76,7 @@ class Service:
         """Return embeddings (n, m) of what came in, and pictures of images that are kept."""
         nothing: list[bytes | None] = [None] * len(inputs)
         if inputs.embeddings is not None:
-            return self.shaped(inputs.embeddings), nothing
+            return self.checked(inputs.embeddings), nothing
         if inputs.prediction_ids is not None:
             found = self.remembered.get(inputs.prediction_ids)
             return np.stack([one.row for one in found]), [one.thumbnail for one in found]
@@ -87,12 +87,14 @@ class Service:
         assert inputs.images is not None
         return await self._encoded_images(inputs.images)
 
-    def shaped(self, X: Any) -> Embeddings:
-        """Return embeddings as float32, if they are as wide as the model's; whether they are finite
-        is checked by whoever learns or predicts them."""
+    def checked(self, X: Any) -> Embeddings:
+        """Return embeddings as float32, if they are finite and as wide as the model's."""
         rows = validation.rows(X, "X", self.model.width)
         with np.errstate(over="ignore"):
-            return np.ascontiguousarray(rows, dtype=np.float32)
+            array: Embeddings = np.ascontiguousarray(rows, dtype=np.float32)
+        if not np.isfinite(array).all():
+            validation.as_float32(array)  # which says where
+        return array
 
     def _check_takes(self, kind: str) -> None:
         takes = None if self.encoding is None else self.encoding.takes

@@ -13,6 +13,7 @@ from typing import Any
 
 from dkvb.deploy.serve.problems import busy
 from dkvb.deploy.store import Model, ModelFolder, RepeatedIdError
+from dkvb.deploy.store.history import check_id
 
 _MOST_CONTENTS = 10_000  # as many as a history keeps ids
 
@@ -52,6 +53,7 @@ class Writer:
         """
         if self._waiting >= self._queue:
             raise busy(f"{self._waiting} changes are waiting already")
+        check_id(operation_id)
         name = operation_id or token_hex(8)
         self._waiting += 1
         loop = asyncio.get_running_loop()

@@ -106,7 +106,8 @@ async def _learn(service: Service, action: str, annotation: Any, task: Task) -> 
     own, writer = _row_id(annotation), service.writer
     when = annotation.get("updated_at") or annotation.get("created_at") or ""
     key = f"{own} {action} {when}"[:200]
-    if service.model.keeps_ids and own in service.model.ids():
+    repeated = any(one.id == key and one.operation == "learn" for one in service.model.history)
+    if service.model.keeps_ids and not repeated and own in service.model.ids():
 
         def call(operation_id: str) -> int:
             new = typed_labels([label], service.model.classifier.classes_, True)
@@ -158,7 +159,7 @@ def _inputs(service: Service, data: dict[str, Any]) -> Inputs:
     takes = None if service.encoding is None else service.encoding.takes
     for value in data.values():
         if isinstance(value, list) and value and all(type(x) in (int, float) for x in value):
-            return Inputs(embeddings=service.shaped([value]))
+            return Inputs(embeddings=service.checked([value]))
         if isinstance(value, str) and (found := _DATA_URI.match(value)):
             return Inputs(images=[_decoded(value[found.end() :])])
         if isinstance(value, str) and takes == "text":

@@ -95,7 +95,7 @@ async def forget(
         )
     content = body.model_dump_json(exclude={"confirm"})
     if body.embeddings is not None:
-        X = service.shaped(_array(body.embeddings))
+        X = service.checked(_array(body.embeddings))
         if body.labels is None or len(body.labels) != len(X):
             raise ValueError(f"labels: expected {len(X)}, those that the rows were learned with; "
                              f"got {len(body.labels or ())}")  # fmt: skip
