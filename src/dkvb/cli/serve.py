@@ -57,7 +57,7 @@ def serve(
     with clear_errors(), short_warnings():
         from dkvb._support.optional import require
 
-        for package in ("fastapi", "uvicorn", "prometheus_client", "python_multipart", "httpx"):
+        for package in ("fastapi", "uvicorn", "python_multipart", "httpx"):
             require(package, "serve", "dkvb serve")
         from dkvb.deploy.serve import Limits, Settings
         from dkvb.deploy.serve import serve as run

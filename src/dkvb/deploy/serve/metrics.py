@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from typing import Any
 
-import prometheus_client as prometheus
-from prometheus_client import multiprocess
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from dkvb._support.optional import require
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
 
@@ -16,6 +16,8 @@ class Metrics:
     """Counters of one process; several processes share files in a folder."""
 
     def __init__(self, shared: bool) -> None:
+        # Imported here: the package reads PROMETHEUS_MULTIPROC_DIR when it is imported.
+        prometheus = require("prometheus_client", "serve", "dkvb serve")
         registry = prometheus.CollectorRegistry()
         self._shared, self._registry = shared, registry
         how: dict[str, Any] = {"registry": registry}
@@ -39,11 +41,14 @@ class Metrics:
 
     def text(self) -> bytes:
         """Return all of it in the text format."""
+        prometheus = require("prometheus_client", "serve", "dkvb serve")
         registry = self._registry
         if self._shared:
             registry = prometheus.CollectorRegistry()
-            multiprocess.MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
-        return prometheus.generate_latest(registry)
+            multiprocess = require("prometheus_client.multiprocess", "serve", "dkvb serve")
+            multiprocess.MultiProcessCollector(registry)
+        text: bytes = prometheus.generate_latest(registry)
+        return text
 
 
 class Measured:

@@ -1,0 +1,107 @@
+"""The commands and the client of docs/serve.md, as they stand there; its unit and Dockerfile."""
+
+import configparser
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from .shared import free_port, picture
+
+ROOT = Path(__file__).parents[2]
+BLOCKS = re.findall(r"```(\w+)\n(.*?)```", (ROOT / "docs" / "serve.md").read_text(), re.DOTALL)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs bash")
+def test_the_commands_of_the_page_run(tmp_path):
+    for kind, color in (("cat", (200, 120, 20)), ("dog", (40, 40, 90))):
+        for number in (1, 2, 3):
+            (tmp_path / f"{kind}{number}.jpg").write_bytes(picture(color, number))
+    binaries = tmp_path / "bin"
+    binaries.mkdir()
+    (binaries / "dkvb").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m dkvb "$@"\n')
+    (binaries / "dkvb").chmod(0o755)
+    port = str(free_port())
+    path = f"{binaries}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    where = {"cwd": tmp_path, "env": {**os.environ, "PATH": path}}
+    server = None
+    try:
+        done = 0
+        for kind, text in BLOCKS:
+            text = text.replace("8000", port)
+            if kind == "bash" and text.startswith("dkvb serve"):
+                command = ["bash", "-c", f"exec {text.strip()} --port {port}"]
+                server = subprocess.Popen(command, **where)
+                wait(f"http://127.0.0.1:{port}/ready")
+            elif kind == "bash" and not text.startswith("pip "):
+                subprocess.run(["bash", "-euo", "pipefail", "-c", text], check=True, **where)
+                done += 1
+            elif kind == "python":
+                ran = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True,
+                                     check=True, **where)  # fmt: skip
+                assert "['cat' 'dog']" in ran.stdout
+                done += 1
+        assert done == 4
+        assert (tmp_path / "pets.safetensors").stat().st_size > 1000
+    finally:
+        if server is not None:
+            server.terminate()
+            assert server.wait(30) == 0
+
+
+def wait(url):
+    for _ in range(600):
+        try:
+            if httpx.get(url).status_code == 200:
+                return
+        except httpx.TransportError:
+            time.sleep(0.1)
+    raise AssertionError("the service did not start")
+
+
+def test_routes_of_the_page_are_those_of_the_service():
+    import dkvb.deploy.serve.app as application
+
+    text = (ROOT / "docs" / "serve.md").read_text()
+    paths = {route.path for topic in application.ROUTERS for route in topic.router.routes}
+    missing = {
+        path for path in paths
+        if not path.startswith("/page") and path.replace("row_id:path", "id") not in text
+    }  # fmt: skip
+    assert missing == set()
+
+
+def test_the_systemd_unit_parses():
+    unit = configparser.ConfigParser(strict=False)
+    unit.optionxform = str
+    unit.read(ROOT / "examples" / "serve" / "dkvb-serve.service")
+    assert unit["Service"]["ExecStart"].split()[1] == "serve"
+    assert unit["Install"]["WantedBy"] == "multi-user.target"
+
+
+def test_the_dockerfile_parses():
+    """Instructions that Docker knows, in an order that works; pinned, and not run as root."""
+    text = (ROOT / "examples" / "serve" / "Dockerfile").read_text().replace("\\\n", " ")
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    instructions = [line.split(maxsplit=1) for line in lines]
+    names = [name for name, _ in instructions]
+    known = {"FROM", "RUN", "USER", "VOLUME", "EXPOSE", "HEALTHCHECK", "ENTRYPOINT", "CMD", "ENV"}
+    assert names[0] == "FROM"
+    assert set(names) <= known
+    assert names.index("USER") < names.index("ENTRYPOINT")
+    content = dict(instructions)
+    assert ":latest" not in content["FROM"]
+    assert content["USER"] != "root"
+    for name in ("ENTRYPOINT", "CMD", "VOLUME"):
+        assert isinstance(json.loads(content[name]), list)
+    import dkvb
+
+    assert f"=={dkvb.__version__}" in text
+    assert "--no-cache-dir" in text
+    assert "--token-file" in content["CMD"]
