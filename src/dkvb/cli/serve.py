@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import signal
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -84,6 +86,8 @@ def serve(
             if not quiet:
                 typer.echo(printable(f"serving {model} at {started.url}"))
 
+        for number in (signal.SIGINT, signal.SIGTERM):  # after what was begun is finished
+            signal.signal(number, lambda *_: sys.exit(0))
         run(settings, ready)
 
 

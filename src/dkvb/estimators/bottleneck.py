@@ -549,7 +549,7 @@ class BottleneckClassifier(ChangeableClassifier[LearnedState]):
             return labels
         return np.where(far > self.novelty_threshold, unknown_label(state.labels), labels)
 
-    def _scored(self, X: ArrayLike) -> tuple[LearnedState, Batch, Floats]:
+    def _scored(self, X: Any) -> tuple[LearnedState, Batch, Floats]:
         """What was learned, X as a batch, and its scores (n, Y) in the order of `classes_`."""
         state = self._ready()
         batch = self._batch(X, state.rule.keys_)
