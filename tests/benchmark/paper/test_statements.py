@@ -348,12 +348,15 @@ CASES = {
         {"noise": noise({0.0: 0.81, 0.1: 0.80, 1.0: 0.2}, "inputs")},
         {"noise": noise({0.0: 0.81, 0.1: 0.15, 1.0: 0.2}, "inputs")},
     ),
-    "the discrete bottleneck confers additional robustness": (
-        {"noise": noise({0.0: 0.8, 0.1: 0.7}, "pixels")
-         + noise({0.0: 0.9, 0.1: 0.5}, "pixels", "linear")},
-        {"noise": noise({0.0: 0.8, 0.1: 0.2}, "pixels")
-         + noise({0.0: 0.9, 0.1: 0.5}, "pixels", "linear")},
-    ),
+    **{
+        f"the discrete bottleneck confers additional robustness to noise on {where}": (
+            {"noise": noise({0.0: 0.8, 0.1: 0.7}, where)
+             + noise({0.0: 0.9, 0.1: 0.5}, where, "linear")},
+            {"noise": noise({0.0: 0.8, 0.1: 0.2}, where)
+             + noise({0.0: 0.9, 0.1: 0.5}, where, "linear")},
+        )
+        for where in ("embeddings", "pixels")
+    },
     "keys broadly cover the key data": (
         {"codes": [record("ema", metrics={"used_on_key_data": 0.75, "distinct_keys": 0.75})]},
         {"codes": [record("ema", metrics={"used_on_key_data": 0.5, "distinct_keys": 0.75})]},

@@ -31,6 +31,12 @@ def test_pytorch_training() -> None:
     assert last > 0.72
 
 
+def test_decode_images() -> None:
+    explained = example("decode_images")["main"]()
+    assert sorted(explained) == [5, 6, 7, 8, 9]
+    assert min(explained.values()) > 0.3  # the first digits too: nothing was forgotten
+
+
 def test_sklearn_pipeline() -> None:
     validated, tested = example("sklearn_pipeline")["main"]()
     assert validated > 0.77

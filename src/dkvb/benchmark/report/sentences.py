@@ -41,10 +41,21 @@ def _counted(verdicts: Sequence[StatementVerdict]) -> str:
     n = count_verdicts(verdicts)
     measured = n["holds"] + n["contradicted"]
     rest = f", {n['not measured']} not measured yet" if n["not measured"] else ""
+    smaller = [
+        v.statement
+        for v in verdicts
+        if v.verdict in ("holds", "contradicted") and v.rests_on != "full"
+    ]
+    small = (
+        f" {len(smaller)} of the {measured} rest on smaller runs than the experiment's own: "
+        f"{'; '.join(f'“{text}”' for text in smaller)}."
+        if smaller and len(smaller) < measured
+        else ""
+    )
     return (
         f"Of {len(verdicts)} statements of the paper, {n['holds']} of {measured} that were "
         f"measured hold, {n['contradicted']} are contradicted, {n['tautology']} are tautologies, "
-        f"{n['not measurable here']} are not measurable here{rest}."
+        f"{n['not measurable here']} are not measurable here{rest}.{small}"
     )
 
 

@@ -117,6 +117,11 @@ class StatementVerdict:
         return marks.get(self.verdict, "not measured")
 
     @property
+    def rests_on(self) -> str:
+        """The kind of the records that decide: "full", or a smaller one; empty if none do."""
+        return self.evidence[0].kind if self.mark != "not measured" else ""
+
+    @property
     def measured_on(self) -> str:
         """The encoders whose records decide, and whether it is one alone."""
         names = list(dict.fromkeys(line.encoder for line in self.evidence if line.encoder))

@@ -95,27 +95,28 @@ def _noise(where: str) -> Callable[[Records], Result]:
     return evaluate
 
 
-def _more_robust(records: Records) -> Result:
-    lost: dict[str, dict[float, float]] = {}
-    where = next(
-        (w for w in ("pixels", "embeddings") if _noise_by_alpha(records, "bottleneck", w)), ""
-    )
-    for name in ("bottleneck", "linear", "prototypes"):
-        mean = _noise_by_alpha(records, name, where)
-        if 0.0 in mean:
-            lost[name] = {alpha: mean[0.0] - value for alpha, value in mean.items() if alpha > 0}
-    if "bottleneck" not in lost or "linear" not in lost:
-        return None
-    # Where the linear probe loses something that can be reduced.
-    hurt = [alpha for alpha, value in lost["linear"].items() if value > threshold("noise_harmless")]
-    text = "; ".join(
-        f"α {alpha:g}: " + ", ".join(f"{name} {by[alpha]:.1f}" for name, by in lost.items())
-        for alpha in hurt
-    )
-    if not hurt:
-        return None
-    holds = all(lost["bottleneck"][alpha] < lost["linear"][alpha] for alpha in hurt)
-    return holds, f"points lost by noise on {where}: {text}"
+def _more_robust(where: str) -> Callable[[Records], Result]:
+    def evaluate(records: Records) -> Result:
+        lost: dict[str, dict[float, float]] = {}
+        for name in ("bottleneck", "linear", "prototypes"):
+            mean = _noise_by_alpha(records, name, where)
+            if 0.0 in mean:
+                lost[name] = {a: mean[0.0] - value for a, value in mean.items() if a > 0}
+        if not {"bottleneck", "linear"} <= lost.keys():
+            return None
+        # Where the linear probe loses something that can be reduced.
+        limit = threshold("noise_harmless")
+        hurt = [alpha for alpha, value in lost["linear"].items() if value > limit]
+        if not hurt:
+            return None
+        text = "; ".join(
+            f"α {alpha:g}: " + ", ".join(f"{name} {by[alpha]:.1f}" for name, by in lost.items())
+            for alpha in hurt
+        )
+        holds = all(lost["bottleneck"][alpha] < lost["linear"][alpha] for alpha in hurt)
+        return holds, f"points lost: {text}"
+
+    return evaluate
 
 
 def _share(name: str, holds: Callable[[float], bool], what: str) -> Callable[[Records], Result]:
@@ -289,13 +290,17 @@ APPENDIX: tuple[Statement, ...] = (
         f"at most {threshold('noise_harmless'):g} points lost up to α = 0.1",
         _noise("inputs"),
     ),
-    Statement(
-        "the discrete bottleneck confers additional robustness",
-        "appendix E.1",
-        ("noise",),
-        "points lost by noise, against a linear probe on the same embeddings",
-        f"fewer wherever the linear probe loses more than {threshold('noise_harmless'):g} points",
-        _more_robust,
+    *(
+        Statement(
+            f"the discrete bottleneck confers additional robustness to noise on {where}",
+            "appendix E.1",
+            ("noise",),
+            f"points lost by noise on {where}, against a linear probe on the same embeddings",
+            "fewer wherever the linear probe loses more than "
+            f"{threshold('noise_harmless'):g} points",
+            _more_robust(where),
+        )
+        for where in ("embeddings", "pixels")
     ),
     Statement(
         "values learned i.i.d. and class-incrementally differ by about 2 %",
