@@ -46,7 +46,7 @@ def test_every_method(method):
     assert 0.2 < report.relative_error < 0.7
     # What it says of rows held out is true of rows it never saw.
     test = gaussian(2000, seed=1)
-    assert abs(error(keys, test) ** 0.5 / report.quantisation_error - 1) < 0.1
+    assert abs(error(keys, test) ** 0.5 / report.quantization_error - 1) < 0.1
     spread = keys.heads(test).var(dim=0).sum() / 3
     assert abs(error(keys, test) / float(spread) / report.relative_error - 1) < 0.2
 
@@ -180,7 +180,7 @@ def test_one_row_is_enough_for_one_pair():
         for rows in (X, [X]):
             keys = fit_keys(rows, preset="paper", n_codebooks=2, n_pairs=1, key_dim=3, epochs=2)
             assert keys.keys.shape == (2, 1, 3)
-            assert keys.report.quantisation_error < 1e-4
+            assert keys.report.quantization_error < 1e-4
             assert keys.keys.abs().max() < 1e-4  # the row is its own centre
 
 
@@ -338,7 +338,7 @@ def test_no_key_is_a_row(method, n):
     X = gaussian(n)
     keys = fit_keys(X, "paper", n_codebooks=4, key_dim=4, method=method)
     distances = (keys.heads(X)[:, :, None] - keys.keys.double()).norm(dim=3)  # (n, C, K)
-    scale = keys.report.quantisation_error
+    scale = keys.report.quantization_error
     assert float(distances.min()) > 1e-3 * scale
     codes = keys.codes(X)
     for book in range(4):

@@ -356,3 +356,28 @@ def test_the_guide_runs(page):
     failed, tried = doctest.testfile(str(path), module_relative=False, optionflags=doctest.ELLIPSIS)
     assert tried > 0
     assert failed == 0
+
+
+# ------------------------------------------------------------------- which inputs to label next
+@pytest.mark.parametrize("rule", ["counts", "least_squares", "sgd"])
+def test_suggestions_are_uncertain_and_differ(rule):
+    X, y = overlapping(600, n_classes=3)
+    clf = BottleneckClassifier({"n_codebooks": 8, "n_pairs": 16}, rule=rule).fit(X, y)
+    queries = overlapping(200, seed=1, n_classes=3)[0]
+    picked = clf.suggest(queries, 10)
+    assert len(set(picked.tolist())) == 10
+    margins = np.sort(clf.predict_proba(queries), axis=1)
+    margins = margins[:, -1] - margins[:, -2]
+    assert margins[picked].mean() < margins.mean()
+    copies = np.repeat(queries[:2], 20, axis=0)
+    assert len({int(i) // 20 for i in clf.suggest(copies, 2)}) == 2
+    with pytest.raises(ValueError, match="n: expected"):
+        clf.suggest(queries, 0)
+
+
+@pytest.mark.parametrize("name", ["loo_score_", "class_accuracy", "confusion", "suspects"])
+def test_what_needs_examples_names_the_classifier_that_has_them(name):
+    clf = BottleneckClassifier()
+    assert not hasattr(clf, name)
+    with pytest.raises(AttributeError, match=f"{name}: expected .* use KernelClassifier"):
+        getattr(clf, name)

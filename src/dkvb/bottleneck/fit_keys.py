@@ -251,7 +251,7 @@ def _initialise(
     total, variance = float(quantization_error.sum()), variance * unit**2
     report = KeyReport(
         rows=len(held_out),
-        quantisation_error=(total / C) ** 0.5,
+        quantization_error=(total / C) ** 0.5,
         relative_error=total / variance if variance else 0.0,
         distinct=float(first_of_equals(keys).double().mean()),
         used=used / (C * fit.n_pairs),

@@ -25,7 +25,7 @@ class KeyReport:
     """What a careful person wants to know about keys, measured on rows held out from fitting."""
 
     rows: int  # held-out rows the figures below come from
-    quantisation_error: float  # root mean squared distance from a head to its key
+    quantization_error: float  # root mean squared distance from a head to its key
     relative_error: float  # its square over the variance of the heads: 0 perfect, 1 useless
     distinct: float  # share of keys that differ from every other key of their codebook
     used: float  # share of keys that are the nearest to some key-initialisation row

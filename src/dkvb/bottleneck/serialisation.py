@@ -93,7 +93,7 @@ def _report(state: State) -> KeyReport:
     number = (int, float)
     return KeyReport(
         facts.whole_number("rows"),
-        facts.fact("quantisation_error", number),
+        facts.fact(facts.first_of("quantization_error", "quantisation_error"), number),
         facts.fact("relative_error", number),
         facts.fact("distinct", number),
         facts.fact("used", number),

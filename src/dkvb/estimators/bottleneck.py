@@ -24,7 +24,7 @@ from dkvb.bottleneck.lazy_rows import picked
 from dkvb.estimators import journal
 from dkvb.estimators.answers import Answers
 from dkvb.estimators.base import FEWER_INPUTS, MANY_SCORES, Floats, log_softmax, softmax
-from dkvb.estimators.changeable import ChangeableClassifier
+from dkvb.estimators.changeable import ChangeableClassifier, NeedsExamples
 from dkvb.estimators.explain import Explanation, explain
 from dkvb.estimators.labels import LabelIndex, check_labels
 from dkvb.estimators.learned_state import LearnedState
@@ -102,6 +102,10 @@ class BottleneckClassifier(ChangeableClassifier[LearnedState]):
     """
 
     _state: LearnedState
+    loo_score_ = NeedsExamples()
+    class_accuracy = NeedsExamples()
+    confusion = NeedsExamples()
+    suspects = NeedsExamples()
 
     def __init__(
         self,
@@ -338,6 +342,13 @@ class BottleneckClassifier(ChangeableClassifier[LearnedState]):
         from fitting keys, that lie nearer to theirs. Near 1: the keys never saw the like."""
         batch = self.batch(X)
         return novelty(batch.keys, distance_from_keys(batch))
+
+    def _compared(self, X: ArrayLike) -> tuple[Floats, Floats, Tensor]:
+        state, batch, scores = self._scored(X)
+        chunks = batch.chunks(batch.keys.chunk_rows)
+        rows = torch.cat([batch.keys.conditioning(x) for _, x in chunks])
+        far = novelty(batch.keys, distance_from_keys(batch))
+        return softmax(scores / state.rule.softmax_temperature()), far, rows
 
     def drift(self, X: ArrayLike, reference: ArrayLike) -> Drift:
         """Whether two batches lie equally far from the keys: a test with a p-value.

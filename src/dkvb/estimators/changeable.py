@@ -6,13 +6,18 @@ from abc import abstractmethod
 from collections.abc import Iterable
 from typing import Any, Generic, Protocol, Self, TypeVar
 
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
 
+from dkvb._support import validation
 from dkvb.estimators._saved_keys import SavedWithKeys
-from dkvb.estimators.base import OpenClassifier
+from dkvb.estimators.base import Floats, OpenClassifier
 from dkvb.estimators.labels import LabelIndex, check_merged
 from dkvb.estimators.learned_state import AuditRecord
 from dkvb.estimators.novelty import unknown_label
+from dkvb.estimators.suggest import suggest
 
 
 class ChangeableState(Protocol):
@@ -32,6 +37,20 @@ class ChangeableState(Protocol):
 
 
 S = TypeVar("S", bound=ChangeableState)
+
+
+class NeedsExamples:
+    """An attribute of classifiers that keep their examples; others have none, and say so."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        raise AttributeError(
+            f"{self.name}: expected a classifier that keeps its examples; got "
+            f"{owner.__name__ if owner else 'another'}, which keeps values, counts or sums; use "
+            "KernelClassifier, or cross-validate (dkvb evaluate --data)"
+        )
 
 
 class ChangeableClassifier(OpenClassifier, SavedWithKeys, Generic[S]):
@@ -80,6 +99,19 @@ class ChangeableClassifier(OpenClassifier, SavedWithKeys, Generic[S]):
         merged = state.merge(other._check_changeable("merge"))
         self._check_unknown(merged.labels)
         return self._replace_state(merged, False)
+
+    @abstractmethod
+    def _compared(self, X: ArrayLike) -> tuple[Floats, Floats, Tensor]:
+        """Probabilities (n, Y), novelty (n,) and conditioned rows (n, p) of inputs X (n, m)."""
+
+    def suggest(self, X: ArrayLike, n: int) -> NDArray[np.int64]:
+        """Positions of the n inputs in X (k, m) to label next, the most useful first.
+
+        Useful are inputs between classes and unlike those learned; suggestions differ from one
+        another, and no predicted class is starved.
+        """
+        validation.positive_int("n", n)
+        return suggest(*self._compared(X), n)
 
     @property
     def class_count_(self) -> dict[Any, int]:

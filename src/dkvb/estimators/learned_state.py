@@ -228,6 +228,9 @@ class LearnedState:
         ):
             raise state.damaged("audit: expected an operation and two numbers per record")
         *earlier, latest = (keys[name] for name in versions)
+        # The one boolean, by its name or that of formats 1 and 2.
+        flags = [name for name, fact in state.facts.items() if isinstance(fact, bool)]
+        flags = [name for name in flags if "/" not in name]
         return cls(
             labels,
             state.whole_numbers(counts, (len(labels),)).numpy(),
@@ -235,5 +238,5 @@ class LearnedState:
             rule.from_state(state.part("rule"), latest, len(labels)),
             tuple(earlier),
             tuple(AuditRecord(*record) for record in records),
-            state.fact(state.first_of("inference_only", "sealed"), bool),
+            state.fact(flags[0] if len(flags) == 1 else "inference_only", bool),
         )

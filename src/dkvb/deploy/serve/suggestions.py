@@ -8,7 +8,7 @@ import numpy as np
 
 from dkvb._support.validation import as_float32
 from dkvb.estimators.answers import Answers
-from dkvb.estimators.kernel.suggest import suggest
+from dkvb.estimators.suggest import suggest
 
 
 def suggest_rows(classifier: Any, X: Any, answers: Answers, n: int) -> list[int]:

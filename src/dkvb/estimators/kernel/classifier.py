@@ -26,7 +26,6 @@ from dkvb.estimators.kernel.explain import KernelExplanation, explain
 from dkvb.estimators.kernel.export import ExportView
 from dkvb.estimators.kernel.quality import Suspect
 from dkvb.estimators.kernel.state import KernelState, empty, learn
-from dkvb.estimators.kernel.suggest import suggest
 from dkvb.estimators.labels import LabelIndex, check_labels
 from dkvb.estimators.novelty import unknown_label
 from dkvb.estimators.parameters import repeated
@@ -308,17 +307,11 @@ class KernelClassifier(ChangeableClassifier[KernelState]):
         the others give the lowest probability."""
         return self._solved().suspects(n)
 
-    def suggest(self, X: ArrayLike, n: int) -> NDArray[np.int64]:
-        """Positions of the n inputs in X (k, m) to label next, the most useful first.
-
-        Useful are inputs between classes and unlike those learned; suggestions differ from one
-        another, and no predicted class is starved.
-        """
-        validation.positive_int("n", n)
+    def _compared(self, X: ArrayLike) -> tuple[Floats, Floats, Tensor]:
         state, x = self._solved_for(X)
         assert state.solution is not None
         probabilities = softmax(state.quality.calibration.logits(state.scores(x)).numpy())
-        return suggest(probabilities, state.novelty(x), state.solution.conditioned(x), n)
+        return probabilities, state.novelty(x), state.solution.conditioned(x)
 
     def rows(self) -> tuple[list[Any], NDArray[Any]]:
         """The ids (n,) of the learned examples, None where there is none, and their labels (n,)."""

@@ -57,7 +57,7 @@ class LeastSquares(Rule):
     Parameters
     ----------
     read_temperature : float
-        Width of the soft assignment to the keys of a codebook, in units of its quantisation error.
+        Width of the soft assignment to the keys of a codebook, in units of its quantization error.
     class_weight : "balanced" or None
         Whether scores are normalised per class; without it frequent classes are favoured.
     store_samples : bool

@@ -87,8 +87,12 @@ def params_from_flat(params: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if "prior" in params:
         found["class_weight"] = SOLUTIONS[_OLD_SOLUTIONS[params["prior"]]]
-    renamed = {"temperature": "read_temperature", "ledger": "store_samples"}
-    return found | {new: params[old] for old, new in renamed.items() if old in params}
+    if "temperature" in params:
+        found["read_temperature"] = params["temperature"]
+    flags = [value for value in params.values() if isinstance(value, bool)]
+    if flags:  # the one boolean parameter of these formats
+        found["store_samples"] = flags[0]
+    return found
 
 
 def _solved(state: State) -> dict[str, str]:

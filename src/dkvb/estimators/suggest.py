@@ -7,8 +7,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dkvb.estimators.kernel.functions import squared_distances
-
 CANDIDATES = 50  # for each input that is asked for
 
 
@@ -40,7 +38,7 @@ def suggest(
         best = int(value.argmax())
         chosen.append(best)
         times[predicted[best]] += 1
-        from_best = squared_distances(z[best : best + 1], z)[0].double().cpu()
+        from_best = torch.cdist(z[best : best + 1], z)[0].square().double().cpu()
         if len(chosen) == 1:
             unit = float(from_best.mean()) or 1.0  # not the median: most may be copies
         distance = torch.minimum(distance, from_best)
