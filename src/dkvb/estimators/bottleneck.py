@@ -199,10 +199,11 @@ class BottleneckClassifier(ChangeableClassifier[LearnedState]):
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """The label of the highest score (n,), or "unknown" (−1) above `novelty_threshold`."""
         state, batch, scores = self._scored(X)
-        far = None
-        if self.novelty_threshold is not None:
-            far = novelty(state.keys, distance_from_keys(batch))
-        return self._named(state, scores, far)
+        labels: NDArray[Any] = state.labels.classes_[scores.argmax(axis=1)]
+        if self.novelty_threshold is None:
+            return labels
+        far = novelty(state.keys, distance_from_keys(batch)) > self.novelty_threshold
+        return np.where(far, unknown_label(state.labels), labels)
 
     def predict_proba(self, X: ArrayLike) -> Floats:
         """Probabilities (n, Y) in the order of `classes_`: the softmax of scores / temperature.
@@ -221,7 +222,9 @@ class BottleneckClassifier(ChangeableClassifier[LearnedState]):
         far = novelty(keys, distance_from_keys(batch))
         state, _, scores = self._scored(batch)
         probabilities = softmax(scores / state.rule.softmax_temperature())
-        labels = self._named(state, scores, far)
+        labels = state.labels.classes_[scores.argmax(axis=1)]
+        if self.novelty_threshold is not None:
+            labels = np.where(far > self.novelty_threshold, unknown_label(state.labels), labels)
         return Answers(labels, state.labels.classes_, probabilities, far)
 
     def predict_log_proba(self, X: ArrayLike) -> Floats:
@@ -552,13 +555,6 @@ class BottleneckClassifier(ChangeableClassifier[LearnedState]):
         if not isinstance(self.keys, Keys):
             raise NotFittedError("There are no keys yet: pass keys, or learn something first.")
         return make_rule(self.rule).local_keys(self.keys.to(self.device))
-
-    def _named(self, state: LearnedState, scores: Floats, far: Floats | None) -> NDArray[Any]:
-        """The label of the highest of scores (n, Y), or "unknown" above the novelty threshold."""
-        labels: NDArray[Any] = state.labels.classes_[scores.argmax(axis=1)]
-        if self.novelty_threshold is None or far is None:
-            return labels
-        return np.where(far > self.novelty_threshold, unknown_label(state.labels), labels)
 
     def _scored(self, X: Any) -> tuple[LearnedState, Batch, Floats]:
         """What was learned, X as a batch, and its scores (n, Y) in the order of `classes_`."""
