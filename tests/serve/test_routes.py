@@ -173,6 +173,21 @@ def test_predictions_are_remembered_scored_and_suggested(client):
     problem(client.post("/v1/predict", json={"prediction_ids": ids[4:]}), 404)
 
 
+def test_a_prediction_that_is_asked_for_again_keeps_its_id(client):
+    X, _ = rows(3, seed=1)
+    asked = client.post("/v1/predict?remember=true", content=npy(X), headers=NPY)
+    ids = [one["prediction_id"] for one in good(asked)["predictions"]]
+    good(client.post("/v1/rename", json={"label": "ant", "new_label": "dog"}))
+    again = client.post("/v1/predict?remember=true&top=2", json={"prediction_ids": ids})
+    found = good(again)["predictions"]
+    assert [one["prediction_id"] for one in found] == ids
+    assert len(good(client.get("/v1/suggestions?n=100"))["suggestions"]) == 3  # none is twice
+    labels = [one["label"] for one in found]
+    assert "dog" in labels  # which the first answer could not be
+    good(client.post("/v1/learn", json={"prediction_ids": ids, "labels": labels}))
+    assert good(client.get("/v1/quality"))["prequential"]["accuracy"] == 1.0
+
+
 @pytest.mark.parametrize("name", ["kernel", "counts"])
 def test_explanations(tmp_path, name):
     path, (X, _) = make_model(tmp_path / "m", name), rows(2, seed=1)
