@@ -138,7 +138,7 @@ def timed(call: Callable[[int], Any], seconds: float) -> list[float]:
 
 
 def facts(times: Sequence[float], seconds: float) -> dict[str, float]:
-    p50, p95, p99 = np.quantile(times, [0.5, 0.95, 0.99])
+    p50, p95, p99 = np.quantile(times, [0.5, 0.95, 0.99]).tolist()
     return {"per_second": len(times) / seconds, "p50": p50, "p95": p95, "p99": p99}
 
 

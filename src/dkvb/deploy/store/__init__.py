@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dkvb.deploy.store.folder import (
         AppliedError,
+        Learnable,
         ModelFolder,
         RepeatedIdError,
         create,
@@ -42,6 +43,7 @@ __all__ = [
     "AppliedError",
     "Entry",
     "Following",
+    "Learnable",
     "Model",
     "ModelFolder",
     "RepeatedIdError",
@@ -60,7 +62,8 @@ __all__ = [
 # A history and a summary are read without torch: the rest is imported on first use.
 _HOMES = {
     **dict.fromkeys(
-        ("AppliedError", "ModelFolder", "RepeatedIdError", "create", "open_folder"), "folder"
+        ("AppliedError", "Learnable", "ModelFolder", "RepeatedIdError", "create", "open_folder"),
+        "folder",
     ),
     **dict.fromkeys(("Entry", "read_history"), "history"),
     **dict.fromkeys(("load", "load_keys", "read_model"), "opening"),

@@ -10,13 +10,14 @@ from __future__ import annotations
 import dataclasses
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import perf_counter
-from typing import Any, NoReturn, Self
+from typing import Any, NamedTuple, NoReturn, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dkvb._support import files
 from dkvb._support.files import FileError, State, atomic
@@ -59,6 +60,15 @@ class AppliedError(OSError):
 
 class RepeatedIdError(ValueError):
     """Another operation has the id that was given."""
+
+
+class Learnable(NamedTuple):
+    """What one `learn` is given."""
+
+    X: NDArray[Any]  # (n, m)
+    y: list[Any]  # (n,)
+    ids: list[Any] | None
+    operation_id: str | None
 
 
 def create(
@@ -209,6 +219,39 @@ class ModelFolder:
                 )
             record = classifiers.journal_record(self.classifier, X, y, ids)
             return self._journal("learn", record, operation_id, digest_of(X, y))
+
+    def learn_many(self, batches: Sequence[Learnable]) -> list[int | Exception]:
+        """Learn several batches, each an operation of its own, with one wait for the disk.
+
+        Returns the number of rows, or the error, of each: one that is wrong fails alone.
+        """
+        with self._mutex:
+            if self._can_learn_together(batches):
+                with suppress(ValueError, TypeError):  # whichever is wrong is found below
+                    return list(self._learn_together(batches))
+            found: list[int | Exception] = []
+            for X, y, ids, operation_id in batches:
+                try:
+                    found.append(self.learn(X, y, ids=ids, operation_id=operation_id))
+                except (ValueError, TypeError, MemoryError, OSError) as error:
+                    found.append(error)
+            return found
+
+    def _can_learn_together(self, batches: Sequence[Learnable]) -> bool:
+        """Whether batches are new, and their order makes no difference to the classifier."""
+        names = [one.operation_id for one in batches]
+        known = {one.id for one in self.model.history}
+        classifier = self.classifier
+        return (
+            len(batches) > 1
+            and self._open
+            and classifiers.is_journaled(classifier)
+            and not classifier.learns_in_epochs
+            and None not in names
+            and len({*names} - known) == len(batches)
+            and len({one.ids is None for one in batches}) == 1
+            and (batches[0].ids is None or self.model.keeps_ids)
+        )
 
     def relabel(
         self,
@@ -442,8 +485,36 @@ class ModelFolder:
         if (summary := self._summary(classifier, operation)) is not None:
             record.facts["summary"] = summary
         with self._following_disk(one):
-            self._append(classifier, operation, record, one, start)
+            self._append(classifier, operation, [record], (one,), start)
         return count
+
+    def _learn_together(self, batches: Sequence[Learnable]) -> list[int]:
+        """`learn` of several batches: one update, since their order makes no difference, and one
+        record of the journal per batch."""
+        if self.model.journal_framing != FRAMING:
+            self.compact()
+        self._compact_if_long()
+        parts = [classifiers.journal_record(self.classifier, *one[:3]) for one in batches]
+        X = np.concatenate([one.X for one in batches])
+        ids = [own for one in batches for own in one.ids or ()] or None
+        joined = classifiers.journal_record(
+            self.classifier, X, [y for b in batches for y in b.y], ids
+        )
+        classifier, start = classifiers.working_copy(self.classifier), perf_counter()
+        classifiers.replay(classifier, "learn", joined)
+        entries: tuple[Entry, ...] = ()
+        for one, record in zip(batches, parts, strict=True):
+            history = (*self.model.history, *entries)
+            new = entry(
+                "learn", len(one.y), one.operation_id, digest_of(one.X, one.y), after=history
+            )
+            record.facts["entry"] = entry_facts(new)
+            entries = (*entries, new)
+        if (summary := self._summary(classifier, "learn")) is not None:
+            parts[-1].facts["summary"] = summary
+        with self._following_disk(entries[-1]):
+            self._append(classifier, "learn", parts, entries, start)
+        return [one.count for one in entries]
 
     def _replace(self, classifier: Any, one: Entry, shards: tuple[Entry, ...] = ()) -> int:
         history, shards = self.model.history, (*self.model.shards, *shards)
@@ -485,19 +556,24 @@ class ModelFolder:
 
     # -------------------------------------------------------------------------------------- on disk
     def _append(
-        self, classifier: Any, operation: str, record: State, one: Entry, start: float
+        self,
+        classifier: Any,
+        operation: str,
+        added: list[State],
+        entries: tuple[Entry, ...],
+        start: float,
     ) -> None:
         model, path = self.model, self.path / JOURNAL
         layout.check_links(self.path)
         mode = layout.mode_of(self.path)
-        length = append(path, model.snapshot, operation, record, model.journal_bytes, mode)
+        length = append(path, model.snapshot, operation, added, model.journal_bytes, mode)
         self._model = dataclasses.replace(
             model,
             classifier=classifier,
-            history=(*model.history, one),
-            pending=model.pending + 1,
-            journal_ids=(*model.journal_ids, one.id),
-            undoable=one,
+            history=(*model.history, *entries),
+            pending=model.pending + len(entries),
+            journal_ids=(*model.journal_ids, *(one.id for one in entries)),
+            undoable=entries[-1],
             journal_bytes=length,
             replay_seconds=model.replay_seconds + perf_counter() - start,
         )

@@ -107,14 +107,14 @@ def check_own_journal(path: Path) -> None:
 
 
 def append(
-    path: Path, snapshot: str, operation: str, record: State, length: int | None, mode: int
+    path: Path, snapshot: str, operation: str, added: list[State], length: int | None, mode: int
 ) -> int:
-    """Add a record, wait until it is on disk, and return the new length.
+    """Add records of one operation, wait until they are on disk, and return the new length.
 
     `length` is that of the whole records so far, None if the journal must begin anew for this
     snapshot. An error leaves the journal as it was, or with the whole record.
     """
-    content = framed(_encoded(operation, record))
+    content = b"".join(framed(_encoded(operation, record)) for record in added)
     if length is None:
         first = State(facts={"snapshot": snapshot, "framing": FRAMING})
         content = framed(_encoded("journal", first), first=True) + content

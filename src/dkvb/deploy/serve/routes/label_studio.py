@@ -20,6 +20,7 @@ from dkvb.deploy.serve.problems import Problem
 from dkvb.deploy.serve.routes.common import ServiceDep, as_json
 from dkvb.deploy.serve.routes.learning import acknowledged, learn_rows
 from dkvb.deploy.serve.service import Service
+from dkvb.deploy.serve.writer import Change
 
 router = APIRouter(tags=["label studio"])
 SOURCE = "label-studio"
@@ -113,7 +114,8 @@ async def _learn(service: Service, action: str, annotation: Any, task: Task) -> 
             new = typed_labels([label], service.model.classifier.classes_, True)
             return writer.folder.relabel(ids=[own], y_new=new, operation_id=operation_id)
 
-        return acknowledged(service, await writer.change("relabel", call, key, label))
+        change = Change("relabel", call, content=label)
+        return acknowledged(service, await writer.make(change, key))
     inputs = _inputs(service, task.data)
     X, pictures = await service.embeddings(inputs)
     ids = [own.partition("/")[2]] if service.model.keeps_ids else None
@@ -132,7 +134,8 @@ async def _forget(service: Service, ids: list[str]) -> dict[str, Any]:
     def call(operation_id: str) -> int:
         return writer.folder.forget_samples(ids=gone, operation_id=operation_id)
 
-    done = await writer.change("forget_samples", call, None, "", service.keep_pictures)
+    change = Change("forget_samples", call, after=service.keep_pictures)
+    done = await writer.make(change, None)
     return acknowledged(service, done)
 
 

@@ -21,7 +21,8 @@ from dkvb.deploy.serve.inputs import (
 from dkvb.deploy.serve.problems import Problem
 from dkvb.deploy.serve.routes.common import IdempotencyKey, ServiceDep, as_json
 from dkvb.deploy.serve.service import Service
-from dkvb.deploy.serve.writer import Acknowledgement
+from dkvb.deploy.serve.writer import Acknowledgement, Change
+from dkvb.deploy.store import Learnable
 
 router = APIRouter(tags=["learn"])
 _ANSWER = {200: {"model": shapes.Acknowledged}, **shapes.problems(404, 409, 507)}
@@ -55,7 +56,7 @@ async def learn_rows(
         predicted = [one.label for one in service.remembered.get(inputs.prediction_ids)]
     known: dict[str, Any] = {}
 
-    def call(operation_id: str) -> int:
+    def batch(operation_id: str) -> Learnable:
         labels = typed_labels(given, service.model.classifier.classes_, inputs.textual)
         ids = None
         if service.model.keeps_ids:
@@ -63,14 +64,15 @@ async def learn_rows(
         elif rows is not None or inputs.source is not None:
             _refuse_ids(service)
         known.update(labels=labels, ids=ids)
-        return writer.folder.learn(X, labels, ids=ids, operation_id=operation_id)
+        return Learnable(X, labels, ids, operation_id)
 
     def after() -> None:
         if service.thumbnails is not None and known["ids"] is not None:
             service.thumbnails.add(known["ids"], pictures)
 
     content = _digest(X, given, rows, inputs.source)
-    done = await writer.change("learn", call, key, content, after)
+    change = Change("learn", learn=batch, content=content, after=after)
+    done = await writer.make(change, key)
     if predicted is not None and not done.repeated:
         service.prequential.add(predicted, known["labels"])
         service.remembered.drop(inputs.prediction_ids or [])
@@ -123,7 +125,8 @@ async def forget(
         service.remembered.clear()
         service.keep_pictures()
 
-    done = await writer.change(operation, call, idempotency_key, content, after)
+    made = Change(operation, call, content=content, after=after)
+    done = await writer.make(made, idempotency_key)
     return as_json(acknowledged(service, done))
 
 
@@ -159,7 +162,7 @@ async def relabel(
         return writer.folder.relabel(**change, y_new=new, operation_id=operation_id)
 
     content = _digest(change.get("X"), given, inputs.ids, str(inputs.old_labels))
-    done = await writer.change("relabel", call, idempotency_key, content)
+    done = await writer.make(Change("relabel", call, content=content), idempotency_key)
     return as_json(acknowledged(service, done))
 
 
@@ -182,7 +185,7 @@ async def rename(
         return writer.folder.rename(body.label, body.new_label, operation_id=operation_id)
 
     content = body.model_dump_json()
-    done = await writer.change("rename", call, idempotency_key, content)
+    done = await writer.make(Change("rename", call, content=content), idempotency_key)
     return as_json(acknowledged(service, done))
 
 
@@ -199,7 +202,7 @@ async def merge(
         return writer.folder.merge_classes(body.labels, body.into, operation_id=operation_id)
 
     content = body.model_dump_json()
-    done = await writer.change("merge_classes", call, idempotency_key, content)
+    done = await writer.make(Change("merge_classes", call, content=content), idempotency_key)
     return as_json(acknowledged(service, done))
 
 
@@ -233,7 +236,8 @@ async def undo(
     def after() -> None:
         service.keep_pictures()
 
-    done = await writer.change("undo", call, idempotency_key, str(expected), after)
+    made = Change("undo", call, content=str(expected), after=after)
+    done = await writer.make(made, idempotency_key)
     return as_json(acknowledged(service, done))
 
 
