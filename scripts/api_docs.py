@@ -19,6 +19,7 @@ MODULES = [
     "dkvb.embedding",
     "dkvb.benchmark.runner",
     "dkvb.deploy.export",
+    "dkvb.deploy.serve.client",
     "dkvb.benchmark.metrics",
     "dkvb.benchmark.streams",
 ]
