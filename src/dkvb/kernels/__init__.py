@@ -1,8 +1,8 @@
-"""The operations that cost time, each with an obvious oracle and faster versions.
+"""The operations that take most of the time, each with a plain oracle and faster versions.
 
-`nearest` finds keys, `accumulate` gathers statistics of keys and classes, `descend` learns values
-by SGD. Every operation exists as `oracle` (obvious torch, any device), `cpu` (compiled by numba)
-and `triton` (CUDA).
+`nearest` finds keys, `kmeans` fits them, `sgd` learns values by gradient descent, and `counts` counts
+pairs and classes. Every operation exists as `oracle` (plain torch, any device) and `cpu` (compiled by
+numba), and all but `counts` as `triton` (CUDA).
 """
 
 from __future__ import annotations
