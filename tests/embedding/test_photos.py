@@ -67,8 +67,8 @@ def test_empty_classes_and_loose_images_are_reported(tmp_path):
     with pytest.warns(UserWarning) as caught:  # noqa: PT030
         found = load_dataset(tmp_path)
     texts = [str(one.message) for one in caught]
-    assert any("1 images are left out (loose.png): they lie beside" in text for text in texts)
-    assert any("1 classes are left out (empty): their folders hold no" in text for text in texts)
+    assert any("1 image is left out (loose.png): beside the folders" in text for text in texts)
+    assert any("1 class is left out (empty): no images in the folder" in text for text in texts)
     assert names(found) == ["a/1.png"]
     assert found.labels.tolist() == ["a"]
 
@@ -77,7 +77,7 @@ def test_heic_is_read_by_its_extra_or_named_in_a_warning(tmp_path, monkeypatch):
     photo(tmp_path / "a" / "1.png")
     (tmp_path / "a" / "2.HEIC").write_bytes(b"\0\0\0\x18ftypheic")
     monkeypatch.setitem(__import__("sys").modules, "pillow_heif", None)
-    with pytest.warns(UserWarning, match=r"1 HEIC images .*a/2\.HEIC.*dkvb\[heic\]"):
+    with pytest.warns(UserWarning, match=r"1 HEIC image is .*a/2\.HEIC.*dkvb\[heic\]"):
         found = load_dataset(tmp_path)
     assert names(found) == ["a/1.png"]
 

@@ -146,7 +146,8 @@ def history(
         typer.echo(to_json([_entry_facts(entry) for entry in entries], indent=2))
     else:
         for entry in entries:
-            typer.echo(printable(f"{entry.time}  {entry.operation:<15}{entry.count}"))
+            rows = plural(entry.count, "row")
+            typer.echo(printable(f"{entry.time}  {entry.operation:<15}{rows}"))
 
 
 def _entry_facts(entry: Any) -> dict[str, Any]:
@@ -236,11 +237,12 @@ def _facts(path: Path, found: Any) -> dict[str, Any]:
 def _show_facts(facts: dict[str, Any]) -> None:
     settings = " ".join(f"{key}={value}" for key, value in facts["settings"].items())
     lines = {
-        "classifier": f"{facts['classifier']} {settings}",
-        "encoder": facts["encoder"] or "not told",
+        "classifier": f"{facts['classifier']} {settings}".rstrip(),
+        "encoder": facts["encoder"] or "not known",
         "width": facts["width"],
         "classes": facts["classes"],
-        "operations": f"{facts['operations']}, {facts['in_journal']} of them in the journal",
+        "operations": f"{facts['operations']}, "
+        f"{facts['in_journal']} of them since the last snapshot",
     }
     if facts["encoder_fingerprint"]:
         lines["encoder"] += f", {facts['encoder_fingerprint'][:8]}"

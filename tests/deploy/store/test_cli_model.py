@@ -98,7 +98,7 @@ def test_inspect(place):
     assert facts["settings"]["rule"] == "counts"
     text = good("inspect", "model")
     assert "6 codebooks of 16 pairs" in text
-    assert "1 of them in the journal" in text
+    assert "1 of them since the last snapshot" in text
     said = good("fit", "baseline", "--data", "early.npz", "--classifier", "prototypes")
     assert said.startswith("learned 30 rows")
     assert json.loads(good("inspect", "baseline", "--json"))["classes"] == 2

@@ -144,7 +144,7 @@ def test_what_says_nothing_of_its_encoder_is_taken_as_it_is(place):
     for file in ("plain.npz", "rows.npz"):  # nothing to compare with
         assert "encoder" not in dkvb("learn", "silent", "--data", file).stderr
     assert read_folder("silent").encoder is None
-    assert "not told\n" in good("inspect", "silent")
+    assert "not known\n" in good("inspect", "silent")
 
 
 def test_the_name_comes_from_the_file_and_none_may_contradict_it(place):

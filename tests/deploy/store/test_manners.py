@@ -133,7 +133,7 @@ def test_what_learning_does_to_the_old_classes():
         "accuracy on the old classes, leave-one-out: 85.0 % before, 79.0 % after"
     )
     assert list(change.losses()) == ["bee"]
-    assert "more than 3 points: bee 80.0 % to 70.0 %;" in change.warning()
+    assert "more than 3 points: bee 80.0 % to 70.0 %" in change.warning()
     assert _change.change_of(Measured(ant=0.9), Measured(ant=0.87)).warning() is None
     assert _change.change_of(object(), Measured(ant=1.0)) is None
 

@@ -93,12 +93,12 @@ def image_files(
     )
 
 
-def decode_image(content: bytes, largest: int = LARGEST_IMAGE) -> Image.Image:
+def decode_image(content: bytes, largest: int | None = None) -> Image.Image:
     """An image from the bytes of its file, upright as its EXIF orientation says.
 
     A file that is cut short, of another format, or of more than `largest` pixels raises.
     """
-    library = pillow("images")
+    library, largest = pillow("images"), largest or LARGEST_IMAGE
     try:
         # Only formats of photos and drawings: parsers of others are a risk without a use.
         image: Image.Image = library.open(io.BytesIO(content), formats=FORMATS)

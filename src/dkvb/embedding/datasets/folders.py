@@ -108,18 +108,18 @@ def images(folder: Path, split: str | None) -> Dataset:
     found = {path: kind for path in _files(root) if (kind := _kind(path)) is not None}
     if "heic" in found.values() and not _reads_heic():
         left_out = [path for path, kind in found.items() if kind == "heic"]
-        _warn(root, f"{len(left_out)} HEIC images", left_out, 'pip install "dkvb[heic]" reads them')
+        _warn(root, "HEIC image", "HEIC images", left_out, 'pip install "dkvb[heic]" reads them')
         found = {path: kind for path, kind in found.items() if kind != "heic"}
     classes = sorted(e.name for e in root.iterdir() if e.is_dir() and not e.name.startswith("."))
     if not classes:
         return image_files(str(root), list(found), None, root)
     loose = [path for path in found if path.parent == root]
     if loose:
-        _warn(root, f"{len(loose)} images", loose, "they lie beside the folders of classes")
+        _warn(root, "image", "images", loose, "beside the folders of classes")
     own = {name: [p for p in found if p.relative_to(root).parts[0] == name] for name in classes}
     empty = [root / name for name in classes if not own[name]]
     if empty:
-        _warn(root, f"{len(empty)} classes", empty, "their folders hold no images")
+        _warn(root, "class", "classes", empty, "no images in the folder")
     check_texts(classes, f"data {root}, names of folders")
     paths = [path for name in classes for path in own[name] if path.parent != root]
     labels = np.array([name for name in classes for _ in own[name]])
@@ -173,7 +173,8 @@ def _reads_heic() -> bool:
     return True
 
 
-def _warn(root: Path, what: str, paths: list[Path], why: str) -> None:
+def _warn(root: Path, one: str, many: str, paths: list[Path], why: str) -> None:
     names = ", ".join(str(path.relative_to(root)) for path in paths[:3])
     more = ", ..." if len(paths) > 3 else ""
-    warnings.warn(f"data {root}: {what} are left out ({names}{more}): {why}", stacklevel=4)
+    left_out = f"1 {one} is" if len(paths) == 1 else f"{len(paths)} {many} are"
+    warnings.warn(f"data {root}: {left_out} left out ({names}{more}): {why}", stacklevel=4)
