@@ -7,7 +7,7 @@ import io
 from collections.abc import Mapping, Sequence
 
 from dkvb.benchmark.paper import EXPERIMENTS, load_experiment
-from dkvb.benchmark.paper.statements.base import UNAVAILABLE
+from dkvb.benchmark.paper.statements.base import NOT_MEASURED, UNAVAILABLE
 from dkvb.benchmark.report.collect import Collection, Group
 from dkvb.benchmark.report.formatting import listed, ranges
 from dkvb.benchmark.report.verdicts import StatementVerdict
@@ -26,6 +26,13 @@ def make_status(collection: Collection, verdicts: Sequence[StatementVerdict]) ->
         )
         if reasons != "–":
             lines.append(f"not measurable here: {reasons}")
+        open_ones = [
+            f"“{v.statement}”"
+            for v in verdicts
+            if found and name in v.experiments and v.verdict == NOT_MEASURED
+        ]
+        if open_ones:
+            lines.append(f"not measured yet: {', '.join(open_ones)}")
         status[name] = "; ".join(lines)
     return status
 
@@ -47,7 +54,11 @@ def _describe(kind_and_groups: tuple[str, list[Group]]) -> str:
         how = "measured on synthetic embeddings, whose accuracies are not comparable"
     else:
         place = f"on {where}" if where != "–" else "on points in the plane"
-        lengths = {"full": _length(name), "changed": "with changed settings", "quick": "quickly"}
+        lengths = {
+            "full": _length(name),
+            "changed": "with changed settings",
+            "quick": "in quick runs only",
+        }
         how = f"measured {lengths[kind]} {place}"
     return f"{how} (seeds {seeds})"
 
