@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.engines, pytest.mark.filterwarnings("default")]
 
 @pytest.fixture(scope="module")
 def cluster():
-    ray.init(num_cpus=3, include_dashboard=False, log_to_driver=False, configure_logging=False,
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False,
              object_store_memory=200 << 20)  # fmt: skip
     yield ray
     ray.shutdown()
