@@ -1,5 +1,5 @@
 """`python -m benchmarks MODE`, for one of cpu, gpu, growth, memory, imagenet, scaling, small,
-kernel and views."""
+kernel, views, serve and engines."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ OUT = Path("benchmark-output")
 KERNEL_SECTIONS = ["accuracy", "quality", "speed"]
 KERNEL_METHODS = ["kernel", "kernel, keys", "ranpac", "slda"]
 SERVED = ["counts", "kernel"]
+ENGINES = ["torchrun", "spark", "ray", "dask"]
 VIEW_VARIANTS = ["plain", "flip", "layers", "both"]
 
 
@@ -91,7 +92,12 @@ def main(arguments: list[str] | None = None) -> int:
     serve.add_argument("--seconds", type=float, default=10.0, help="of each measurement")
     serve.add_argument("--port", type=int, default=8765)
 
-    for mode in (cpu, gpu, growth, memory, imagenet, scaling, small, kernel, views, serve):
+    engines = modes.add_parser("engines", help="Spark, Ray, Dask and torchrun; make test-engines")
+    engines.add_argument("--rows", type=int, default=200_000)
+    engines.add_argument("--width", type=int, default=384)
+    engines.add_argument("--only", nargs="+", choices=ENGINES, default=ENGINES)
+
+    for mode in (cpu, gpu, growth, memory, imagenet, scaling, small, kernel, views, serve, engines):
         mode.add_argument("--out", type=Path, default=OUT / "results.jsonl", help="JSON lines")
 
     arguments = sys.argv[1:] if arguments is None else arguments
@@ -165,6 +171,10 @@ def main(arguments: list[str] | None = None) -> int:
 
         sizes_of_load = (given.rows, given.clients, given.seconds, given.port)
         return run_serve(given.out, given.only, *sizes_of_load)
+    if given.mode == "engines":
+        from benchmarks.engines import run as run_engines
+
+        return run_engines(given.rows, given.width, given.only, given.out)
     from benchmarks.memory import run as run_memory
 
     return run_memory(given.rows, given.sizes, given.out, given.folder)

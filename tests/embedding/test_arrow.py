@@ -392,3 +392,16 @@ def test_memory_does_not_grow_with_a_row_group(tmp_path):
     count, megabytes = map(int, done.stdout.split())
     assert count == n
     assert megabytes < 100
+
+
+def test_experiments_read_tables(tmp_path):
+    X, y = rows()
+    accuracies = []
+    for write in (_saved, _parquet):
+        train = write(X[:200], y[:200], tmp_path / "train")
+        test = write(X[200:], y[200:], tmp_path / "test")
+        told = good("evaluate", "--train", train, "--test", test, "--keys", train, "--classifier",
+                    "prototypes", "--json", "--out", tmp_path / write.__name__)  # fmt: skip
+        summary = json.loads(told[told.index("{") :])
+        accuracies.append([one["final_accuracy"] for one in summary.values()])
+    assert accuracies[0] == accuracies[1]

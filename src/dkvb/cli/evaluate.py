@@ -9,7 +9,14 @@ from typing import Annotated, Any
 import typer
 
 from dkvb.cli._items import DEFAULTS, ItemOptions, with_item_options
-from dkvb.cli._rows import DATA_HELP, AllowDownload, Source, check_same_encoder
+from dkvb.cli._rows import (
+    DATA_HELP,
+    AllowDownload,
+    LabelledRows,
+    Source,
+    check_same_encoder,
+    read_rows,
+)
 from dkvb.cli._shared import (
     AsJson,
     Device,
@@ -45,9 +52,9 @@ def evaluate(
         Path | None, typer.Option(help="With --data: test this model instead of training.")
     ] = None,
     train: Annotated[
-        Path | None, typer.Option(help="npz file with x (n, m) and labels y (n,) to train on.")
+        Path | None, typer.Option(help="Embeddings and labels to train on: npz, Parquet, Arrow.")
     ] = None,
-    test: Annotated[Path | None, typer.Option(help="npz file with x and y to test on.")] = None,
+    test: Annotated[Path | None, typer.Option(help="The same to test on.")] = None,
     classifier: Annotated[
         list[str] | None,
         typer.Option(
@@ -61,7 +68,7 @@ def evaluate(
     ] = None,
     keys: Annotated[
         Path | None,
-        typer.Option(help="npz file with x to fit keys to; default: the training embeddings."),
+        typer.Option(help="Embeddings to fit keys to; default: the training embeddings."),
     ] = None,
     encoder: ItemOptions = DEFAULTS,
     allow_download: AllowDownload = False,
@@ -150,14 +157,11 @@ def _read(train: Path, test: Path, keys: Path | None, log: Any) -> Any:
     import numpy as np
 
     from dkvb.benchmark.grid import Data
-    from dkvb.embedding.npz import read_embeddings, read_encoder, read_labelled
 
-    source = Source(*read_encoder(train, "--train"))
-    for option, path in (("--test", test), ("--keys", keys)):
-        if path is not None:
-            check_same_encoder(f"{option} {path}", Source(*read_encoder(path, option)), source)
-    X, y = read_labelled(train, "--train")
-    X_test, y_test = read_labelled(test, "--test", width=X.shape[1], like=y)
+    learned = _read_file(train, "--train", None)
+    X, y = learned.x, learned.y
+    tested = _read_file(test, "--test", learned)
+    X_test, y_test = tested.x, tested.y
     known = np.isin(y_test, y)
     if not known.any():
         raise ValueError(
@@ -172,9 +176,29 @@ def _read(train: Path, test: Path, keys: Path | None, log: Any) -> Any:
             f"lacks are not counted: {named}"
         )
         X_test, y_test = X_test[known], y_test[known]
-    key_data = X if keys is None else read_embeddings(keys, "--keys", width=X.shape[1])
+    key_data = X if keys is None else _read_file(keys, "--keys", learned, labelled=False).x
     names = {"train": train.name, "test": test.name, "keys": (keys or train).name}
     return Data((X, y), (X_test, y_test), key_data, names)
+
+
+def _read_file(
+    path: Path, option: str, like: LabelledRows | None, labelled: bool = True
+) -> LabelledRows:
+    """Embeddings of the same encoder as those before: of an npz file, or of a table."""
+    from dkvb.embedding.npz import read_embeddings, read_encoder, read_labelled
+
+    if path.suffix != ".npz" and path.exists():
+        return read_rows(
+            str(path), DEFAULTS, labelled=labelled, device="cpu", like=like, option=option,
+            quiet=True,
+        )  # fmt: skip
+    source = Source(*read_encoder(path, option))
+    check_same_encoder(f"{option} {path}", source, like)
+    width = None if like is None else like.width
+    if not labelled:
+        return LabelledRows(read_embeddings(path, option, width=width), None, *source)
+    known = None if like is None else like.y
+    return LabelledRows(*read_labelled(path, option, width=width, like=known), *source)
 
 
 def _run(grid: Any, data: Any, out: Path, as_json: bool, quiet: bool) -> None:
