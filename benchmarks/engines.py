@@ -124,6 +124,7 @@ def _spark(folder: Path, keys: Keys) -> tuple[Any, float]:
         SparkSession.builder.master(f"local[{WORKERS}]")
         .config("spark.ui.enabled", "false")
         .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.memory", "4g")
         .getOrCreate()
     )
