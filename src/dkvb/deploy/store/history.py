@@ -46,8 +46,8 @@ def entry(
     """Return the entry of an operation that happens now, after others; its id is random unless
     given."""
     time = datetime.now(UTC).isoformat(timespec="seconds")
-    sequence = 1 + max((one.sequence or 0 for one in after), default=0)
-    return Entry(operation, count, time, id or token_hex(8), digest, max(sequence, len(after) + 1))
+    last = (after[-1].sequence or 0) if after else 0  # versions before 0.2 wrote none
+    return Entry(operation, count, time, id or token_hex(8), digest, 1 + max(last, len(after)))
 
 
 def check_id(operation_id: str | None) -> None:
