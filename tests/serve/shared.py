@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import multiprocessing
 import os
 import queue
 import socket
@@ -87,6 +88,30 @@ def process(model: Path, *options: str, port: int = 0) -> Iterator[tuple[str, An
         child.wait()
         if child.stdout is not None:
             child.stdout.close()
+
+
+_FORKS = multiprocessing.get_context("forkserver")
+_FORKS.set_forkserver_preload(["dkvb.deploy.serve.server", "tests.serve.shared"])
+
+
+@contextmanager
+def forked(model: Path, port: int) -> Iterator[Any]:
+    """A service in a process of its own that need not import anything; killed at the end."""
+    ours, theirs = _FORKS.Pipe(duplex=False)
+    child = _FORKS.Process(target=_serve, args=(model, port, theirs), daemon=True)
+    child.start()
+    theirs.close()
+    try:
+        assert ours.recv().startswith("http")
+        yield child
+    finally:
+        child.kill()
+        child.join()
+        ours.close()
+
+
+def _serve(model: Path, port: int, started: Any) -> None:
+    serve(Settings(model, port=port), lambda found: started.send(found.url))
 
 
 def free_port() -> int:

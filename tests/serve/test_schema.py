@@ -42,7 +42,7 @@ def test_no_request_is_an_error_of_the_service(schema, method, path):
     operation = schema[path.replace(":path}", "}")][method]
 
     @settings(
-        max_examples=15, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+        max_examples=10, deadline=None, database=None, suppress_health_check=list(HealthCheck)
     )
     @given(case=operation.as_strategy())
     def check(case):

@@ -42,7 +42,8 @@ def test_without_a_token_only_this_machine_and_its_own_page_may_ask(model):
             httpx.get(f"{url}/v1/classes", headers={"Host": "evil.example"}), 403, "--token-file"
         )
         body = {"json": {"classes": ["ant"], "confirm": True}}
-        for origin in ("https://evil.example", "null", "http://localhost:1"):
+        problem(httpx.get(f"{url}/v1/classes", headers={"Host": "[evil"}), 403)
+        for origin in ("https://evil.example", "null", "http://localhost:1", "http://[evil"):
             problem(
                 httpx.post(f"{url}/v1/forget", headers={"Origin": origin}, **body), 403, "Origin"
             )

@@ -27,7 +27,7 @@ import numpy as np
 
 from dkvb.deploy.store import read_folder
 
-from .shared import WIDTH, free_port, make_model, npy, process, rows
+from .shared import WIDTH, forked, free_port, make_model, npy, process, rows
 
 CLIENTS = 4
 NPY = {"Content-Type": "application/x-npy"}
@@ -41,10 +41,12 @@ class Load:
         self.acknowledged: dict[str, dict[str, Any]] = {}  # by key
         self.expected: dict[str, int] = {}  # rows of classes that are left
         self.wrong: list[str] = []
+        self.clients: dict[int, httpx.Client] = {}
         self.threads = [threading.Thread(target=self.run, args=(i,)) for i in range(CLIENTS)]
 
     def run(self, number: int) -> None:
         rng, own, i = random.Random(number), {}, 0
+        self.clients[number] = httpx.Client(base_url=self.url, timeout=60, verify=False)
         while not self.ended.is_set():
             i += 1
             label = f"c{number}-{i % 7}"
@@ -71,13 +73,15 @@ class Load:
         with _LOCK:
             for label in own.values():
                 self.expected[label] = self.expected.get(label, 0) + 1
+        self.clients[number].close()
 
     def send(self, path: str, key: str, **body: Any) -> Any:
         """Repeat a change until it is answered."""
+        client = self.clients[int(key.partition("-")[0])]
         headers = {**body.pop("headers", {}), "Idempotency-Key": key}
         while True:
             try:
-                answer = httpx.post(self.url + path, headers=headers, timeout=60, **body)
+                answer = client.post(path, headers=headers, **body)
             except httpx.TransportError:
                 time.sleep(0.05)
                 continue
@@ -104,9 +108,9 @@ def kills(place: Path, count: int, seconds: float, seed: int = 0) -> dict[str, A
         thread.start()
     try:
         for _ in range(count):
-            with process(model, port=port):  # which is killed at its end
+            with forked(model, port):  # which is killed at its end
                 time.sleep(rng.uniform(0.05, seconds))
-        with process(model, port=port):
+        with forked(model, port):
             load.ended.set()
             for thread in load.threads:
                 thread.join(60)

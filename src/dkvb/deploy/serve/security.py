@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from functools import lru_cache
 from secrets import compare_digest
 from urllib.parse import urlsplit
 
@@ -102,18 +103,25 @@ class Guard:
         )
 
 
+@lru_cache(maxsize=256)
+def _is_local(host: str) -> bool:
+    try:
+        return is_loopback(urlsplit(f"//{host}").hostname or "")
+    except ValueError:  # no host at all
+        return False
+
+
 def _foreign(headers: Headers) -> Problem | None:
     """Without a token: the problem of a request that another site made a browser send."""
     host = headers.get("host", "")
-    name = urlsplit(f"//{host}").hostname or ""
-    if host and not is_loopback(name):
+    if host and not _is_local(host):
         return Problem(
             403,
             f"Host: expected localhost or 127.0.0.1, since this service has no token; got "
             f"{host[:100]}; start it with --token-file to reach it by another name",
         )
     origin = headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc != host:
+    if origin is not None and origin.partition("://")[2] != host:
         return Problem(
             403,
             f"Origin: expected a page of this service; got {origin[:100]}; other sites may not "
