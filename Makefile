@@ -38,7 +38,7 @@ torture: $(STAMP)  ## kills, faults at every system call, threads, a full disk, 
 	$(BIN)/python -m tests.support.files.spoilt --files 10400 && \
 	$(BIN)/python -m tests.deploy.store.kills --kills 200 && \
 	$(BIN)/python -m tests.deploy.store.contention --kills 200 && \
-	$(BIN)/python -m tests.serve.torture
+	$(BIN)/python -m tests.serve.torture && \
 	$(BIN)/pytest -q -p no:cacheprovider tests/deploy/store/test_full_disk.py tests/deploy/store/test_threads.py; \
 	others=$$?; wait $$faults && exit $$others
 
