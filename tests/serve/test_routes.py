@@ -1,6 +1,7 @@
 """Every route, over a real server."""
 
 import io
+import time
 
 import httpx
 import numpy as np
@@ -275,3 +276,12 @@ def test_a_new_folder_needs_an_encoder_or_a_width(tmp_path):
         many = httpx.post(f"{url}/v1/learn?label=1", content=npy(rows()[0]), headers=NPY)
         assert good(many)["count"] == 30
         assert good(httpx.get(f"{url}/v1/classes"))["kind"] == "string"
+
+
+def test_answers_are_not_held_back(client):
+    """A socket without its protocol keeps Nagle's algorithm: 40 ms for each answer."""
+    client.get("/health")
+    start = time.perf_counter()
+    for _ in range(20):
+        client.post("/v1/rename", json={})
+    assert time.perf_counter() - start < 20 * 0.04
