@@ -15,7 +15,6 @@ class Change:
     before: dict[Any, float]
     after: dict[Any, float]
     kind: str  # of the evidence: "leave-one-out" or "held-out"
-    can_undo: bool = True  # whether the classifier can forget
 
     def line(self) -> str:
         """Return the mean accuracy of the old classes, in one line."""
@@ -40,7 +39,7 @@ class Change:
         )
         return (
             f"old classes lost more than {100 * TOLERATED:.0f} points: {shown}"
-            f"{', …' if len(worst) > 5 else ''}{'; undo it with dkvb forget' * self.can_undo}"
+            f"{', …' if len(worst) > 5 else ''}"
         )
 
     def facts(self) -> dict[str, Any]:
@@ -68,10 +67,11 @@ def change_of(before: Any, after: Any, held_out: tuple[Any, Any] | None = None) 
         return None
     kind = "held-out" if held_out else getattr(after, "loo_kind_", "leave-one-out")
     old, new = ({label: found[label] for label in common} for found in (old, new))
-    return Change(old, new, kind, can_undo=_can_forget(after))
+    return Change(old, new, kind)
 
 
-def _can_forget(classifier: Any) -> bool:
+def can_forget(classifier: Any) -> bool:
+    """Return whether the classifier unlearns examples."""
     rule = getattr(classifier, "rule_", None)
     return hasattr(classifier, "forget") and getattr(rule, "name", None) != "sgd"
 

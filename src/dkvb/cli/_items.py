@@ -43,7 +43,8 @@ class ItemOptions:
     """The encoder of images or texts, and how data is read; each field is an option."""
 
     encoder: Annotated[
-        str | None, typer.Option(help="What embeds images or texts; a model remembers its own.")
+        str | None,
+        typer.Option(help="Encoder of images or texts; default: the one stored in the model."),
     ] = None
     weights: Weights = None
     split: Annotated[str | None, typer.Option(help="Part of the data, such as train or test.")] = (

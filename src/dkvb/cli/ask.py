@@ -272,7 +272,7 @@ def _show_facts(facts: dict[str, Any]) -> None:
             {pair: plural(n, "row") for pair, n in shown.items()},
         )
     _show_list(
-        f"rows and accuracy per class, {measured['kind']}, {mean} in all",
+        f"{measured['kind']} accuracy {mean}; rows and accuracy per class",
         {label: f"{n:<10} {per_class.get(label, '-')}" for label, n in counts.items()},
     )
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dkvb.cli._change import change_of
+from dkvb.cli._change import can_forget, change_of
 from dkvb.cli._items import DEFAULTS, ItemOptions, with_item_options
 from dkvb.cli._rows import AllowDownload, Data, read_rows
 from dkvb.cli._shards import ShardReader, closing_on_error, learn_shard
@@ -60,7 +60,7 @@ def fit(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Make a model and let it learn; MODEL is a new folder."""
+    """Train a new model; MODEL is a new folder."""
     with clear_errors(), short_warnings():
         from dkvb.benchmark.grid import parse_spec
         from dkvb.deploy.store import check_target, create
@@ -126,7 +126,7 @@ def learn(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Learn more rows, of known classes or new ones; when it says so, they are on disk."""
+    """Learn more rows, of known classes or new ones; returns after they are on disk."""
     if like is not None:
         with clear_errors(), short_warnings():
             if dry_run or test is not None:
@@ -168,7 +168,8 @@ def learn(
         if change := change_of(before, after, held_out):
             typer.echo(printable(change.line()))
             if lost := change.warning():
-                warn(lost)
+                undo = not dry_run and can_forget(after)
+                warn(lost + "; dkvb forget with the same --data undoes it" * undo)
 
 
 @with_item_options

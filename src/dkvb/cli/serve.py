@@ -32,7 +32,8 @@ def serve(
         int, typer.Option(min=1, max=64, help="Processes: one writes, the others read.")
     ] = 1,
     encoder: Annotated[
-        str | None, typer.Option(help="What embeds images or texts; a model remembers its own.")
+        str | None,
+        typer.Option(help="Encoder of images or texts; default: the one stored in the model."),
     ] = None,
     width: Annotated[
         int | None,

@@ -101,12 +101,16 @@ def _backbones(collection: Collection) -> str:
 
 def _contradicted(verdicts: Sequence[StatementVerdict]) -> str:
     found = [f"“{v.statement}” ({v.place})" for v in verdicts if v.verdict == "contradicted"]
-    return f"Contradicted by these records: {'; '.join(found)}." if found else ""
+    return (
+        f"Contradicted by these records, with thresholds of ours: {'; '.join(found)}."
+        if found
+        else ""
+    )
 
 
 def _unmeasured(verdicts: Sequence[StatementVerdict]) -> str:
     reasons = listed(v.reason for v in verdicts if v.verdict == "not measurable here")
-    return "" if reasons == "–" else f"Not measurable here: {reasons}."
+    return "" if reasons == "–" else f"Not measurable with the data at hand: {reasons}."
 
 
 def replace_block(text: str, sentences: str) -> str:

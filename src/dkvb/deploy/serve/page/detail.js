@@ -43,7 +43,7 @@ function reasons(why) {
 function novelty(value) {
   if (value === null || value === undefined) return [];
   const text = value >= NEW ? "Unlike anything seen before."
-    : value >= 0.7 ? "Rather unlike what was seen before." : "Like what was seen before.";
+    : `Farther from the learned examples than ${percent(value)} of them are from each other.`;
   return [h("h3", {}, "Novelty"), h("p", { class: value >= NEW ? "marked" : "quiet" },
     h("strong", {}, value.toFixed(2)), ` ${text}`)];
 }
