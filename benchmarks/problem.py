@@ -83,7 +83,7 @@ def sampled_keys(size: Size, device: torch.device | str = "cpu") -> Keys:
     rows = conditioning(x)
     for book in range(size.n_codebooks):  # one by one: together they would fill the memory
         keys[book] = projection(rows, slice(book, book + 1))[:, 0].float()
-    unknown = KeyReport(rows=0, quantisation_error=0.0, relative_error=0.0, distinct=1.0, used=1.0)
+    unknown = KeyReport(rows=0, quantization_error=0.0, relative_error=0.0, distinct=1.0, used=1.0)
     quantization_error = torch.ones(size.n_codebooks)
     return Keys(conditioning, projection, keys, quantization_error, torch.ones(1), unknown).to(
         device

@@ -220,7 +220,7 @@ def test_the_default_classifier_keeps_embeddings_says_so_and_measures_itself(pla
     assert facts["accuracy"]["per_class"]["cow"] == 1.0
     assert facts["suspects"]
     text = good("inspect", "new")
-    assert "accuracy per class, leave-one-out" in text
+    assert "leave-one-out accuracy" in text
     assert max(map(len, text.splitlines())) <= 80
     quiet = dkvb("fit", "plain", "--data", "rows.npz", "--classifier", "prototypes")
     assert "keeps" not in quiet.stderr

@@ -97,7 +97,7 @@ def test_every_command_of_the_tutorial(photos, capsys):
     assert told["dkvb learn model --data monday"].startswith("learned 60 rows; model knows 6")
     assert told["dkvb forget model --label dog"].startswith("forgot 60 rows; model knows 5")
     history = [line.split()[1:] for line in told["dkvb history model"].splitlines()]
-    assert history == [["fit", "300"], ["learn", "60"], ["forget", "60"]]
+    assert history == [["fit", "300", "rows"], ["learn", "60", "rows"], ["forget", "60", "rows"]]
     known = ["airplane", "bird", "cat", "horse", "ship"]
     assert read_folder("model").classifier.classes_.tolist() == known
     assert Path("camera.onnx").stat().st_size > Path("model.onnx").stat().st_size
