@@ -52,7 +52,7 @@ GRID = Grid(
     orders=ORDERS,
     classes_per_task=2,
     epochs=50,
-    evaluate_every=10,
+    evaluate_every=25,
 )
 
 
@@ -75,7 +75,6 @@ def run(
         `table` has one row per classifier, `title` says what was measured, and `picture`, `records`
         and `summary` are paths.
     """
-    data = _load_data()
     files = {
         "picture": out / "accuracy.png",
         "records": out / "records.jsonl",
@@ -85,6 +84,7 @@ def run(
     reference = replace(grid, classifiers=(_REFERENCE,), orders=("iid",), seeds=grid.seeds[:1])
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool, one_thread():
         kernel = pool.submit(_run_grid, kernel_grid) if kernel_grid else None
+        data = _load_data()
         grid.smoke_test(data)  # compiles most kernels, so that times are of training
         others = [r for part in (grid, reference) for r in part.run(data, progress=progress)]
         records = [*(kernel.result() if kernel else []), *others]
