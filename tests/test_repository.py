@@ -124,8 +124,8 @@ def test_the_page_of_results_is_the_one_that_the_records_give(tmp_path: Path) ->
     from dkvb.benchmark.report.sentences import BEGIN, END
 
     page = build(ROOT / "results")
-    text = page.markdown(tmp_path / "results")
-    assert text == (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    text = page.markdown(tmp_path / "paper")
+    assert text == (ROOT / "docs" / "results" / "paper.md").read_text(encoding="utf-8")
     # The README says the same of the reproduction, word for word, and --list has the same status.
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert readme.split(BEGIN)[1].split(END)[0].strip() == page.sentences

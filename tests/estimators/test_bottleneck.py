@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import doctest
 import pickle
 from dataclasses import FrozenInstanceError
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -348,14 +346,6 @@ def test_methods_that_change_the_model_return_it(rule):
         assert clf.relabel(X[5:9], y[5:9], y[6:10]) is clf
         assert clf.forget(3) is clf
         assert clf.merge(model(rule, **stored).fit(X, y)) is clf
-
-
-@pytest.mark.parametrize("page", ["classifier.md", "privacy.md"])
-def test_the_guide_runs(page):
-    path = Path(__file__).parents[2] / "docs" / page
-    failed, tried = doctest.testfile(str(path), module_relative=False, optionflags=doctest.ELLIPSIS)
-    assert tried > 0
-    assert failed == 0
 
 
 # ------------------------------------------------------------------- which inputs to label next

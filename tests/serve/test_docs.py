@@ -1,4 +1,4 @@
-"""The commands and the client of docs/serve.md, as they stand there; its unit and Dockerfile."""
+"""The commands and the client of docs/how-to/serve.md as they are; its unit and Dockerfile."""
 
 import configparser
 import json
@@ -15,7 +15,8 @@ import pytest
 from .shared import free_port, picture
 
 ROOT = Path(__file__).parents[2]
-BLOCKS = re.findall(r"```(\w+)\n(.*?)```", (ROOT / "docs" / "serve.md").read_text(), re.DOTALL)
+PAGE = ROOT / "docs" / "how-to" / "serve.md"
+BLOCKS = re.findall(r"```(\w+)\n(.*?)```", PAGE.read_text(), re.DOTALL)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs bash")
@@ -68,7 +69,7 @@ def wait(url):
 def test_routes_of_the_page_are_those_of_the_service():
     import dkvb.deploy.serve.app as application
 
-    text = (ROOT / "docs" / "serve.md").read_text()
+    text = PAGE.read_text()
     paths = {route.path for topic in application.ROUTERS for route in topic.router.routes}
     missing = {
         path for path in paths

@@ -1,6 +1,5 @@
 """The examples and pages on exporting run, and do what they say."""
 
-import doctest
 import runpy
 import subprocess
 import sys
@@ -71,13 +70,6 @@ def test_avalanche_strategy_with_a_stand_in_for_experiences() -> None:
     of_first = metrics["Top1_Acc_Exp/eval_phase/test_stream/Exp000"]
     assert of_first == expected.score(X[y < 2], y[y < 2])
     assert metrics == strategy.eval(stream)
-
-
-def test_the_page_on_exporting_runs() -> None:
-    page = ROOT / "docs" / "export.md"
-    failed, tried = doctest.testfile(str(page), module_relative=False)
-    assert tried > 20
-    assert failed == 0
 
 
 def test_api_pages_have_every_public_name(tmp_path: Path) -> None:

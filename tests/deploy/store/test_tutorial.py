@@ -19,7 +19,7 @@ from dkvb.deploy.store import read_folder
 from dkvb.embedding.encoders.encoder import ModuleEncoder
 from dkvb.embedding.encoders.transforms import ImageTransform
 
-TUTORIAL = Path(__file__).parents[3] / "docs" / "tutorial.md"
+TUTORIAL = Path(__file__).parents[3] / "docs" / "get-started" / "photos.md"
 # Handwritten digits stand in for photos.
 NAMES = {0: "airplane", 1: "bird", 3: "cat", 6: "dog", 7: "ship"}
 

@@ -1,7 +1,7 @@
 """Tensors and JSON in, safe files out, and back; knows no classifier.
 
 A file is a safetensors file: tensors as they are, and a header in JSON that says what they mean.
-Nothing in it can execute. `docs/files.md` describes the layout.
+Nothing in it can execute. `docs/reference/files.md` describes the layout.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
@@ -88,7 +87,7 @@ class Report:
         The page belongs beside that folder, with its name and the suffix .md.
         """
         drawn = {
-            name: [_drawn_to(group, images) for group in _figure_groups(sections)]
+            name: _drawn_to(_figure_groups(sections), images)
             for name, sections in self.parts.items()
         }
         own_name = images.with_suffix(".md").name
@@ -205,18 +204,30 @@ def _pictures(group: Group | None, numbers: Iterator[int]) -> list[Picture]:
     ]
 
 
-def _drawn_to(group: Group | None, images: Path) -> str:
-    """Draw the experiment's own figure into the folder and return its name; empty without one."""
-    if group is None:
-        return ""
-    variant = "".join(f"-{word}" for word in group.variant if word not in ("", "resnet50", "full"))
-    name = re.sub(r"[^\w.-]+", "-", group.experiment + variant) + ".png"
-    images.mkdir(parents=True, exist_ok=True)
-    with figure_style():
-        load_experiment(group.experiment).plot(
-            _with_plain_streams(group.records), images / name, title=""
-        )
-    return f"{images.name}/{name}"
+def _drawn_to(groups: Sequence[Group | None], images: Path) -> list[str]:
+    """Draw the figures of an experiment into the folder and return their names; "" without one."""
+    names: list[str] = []
+    for group in groups:
+        if group is None:
+            names.append("")
+            continue
+        stem = _file_stem(group)
+        same = sum(name.startswith(f"{images.name}/{stem}.") for name in names)
+        name = f"{stem}.{same + 1}.png" if same else f"{stem}.png"
+        images.mkdir(parents=True, exist_ok=True)
+        with figure_style():
+            load_experiment(group.experiment).plot(
+                _with_plain_streams(group.records), images / name, title=""
+            )
+        names.append(f"{images.name}/{name}")
+    return names
+
+
+def _file_stem(group: Group) -> str:
+    """Return experiment, encoder and kind; what is usual is left out, and so are settings."""
+    known = find_encoder(group.encoder)
+    words = (group.experiment, known.name if known else "", group.kind)
+    return "-".join(word for word in words if word not in ("", "resnet50", "full"))
 
 
 def _drawings(group: Group) -> Iterator[tuple[Callable[[Path], Any], str]]:

@@ -14,7 +14,7 @@ from dkvb.benchmark.report.verdicts import (
     count_verdicts,
 )
 
-BEGIN = "<!-- reproduction: dkvb report results --out docs/results.md --readme README.md -->"
+BEGIN = "<!-- reproduction: dkvb report results --out docs/results/paper.md --readme README.md -->"
 END = "<!-- end of reproduction -->"
 
 

@@ -42,7 +42,7 @@ def make_app(service: Service, follower: Follower | None = None, writer: str = "
     app = FastAPI(
         title="dkvb serve",
         version=dkvb.__version__,
-        description="Teach a classifier over HTTP: see docs/serve.md.",
+        description="Teach a classifier over HTTP: see docs/how-to/serve.md.",
         lifespan=lifespan,
         docs_url=None,  # that page loads scripts from elsewhere
         redoc_url=None,

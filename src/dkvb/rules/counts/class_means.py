@@ -15,7 +15,7 @@ where N_y are the rows of class y, N their mean over classes, and W the variance
 mean of their class, pooled over classes. The mean of N rows lies W/N away from the true mean;
 without W/N_y classes of few rows would be at a disadvantage, and it is left out where classes are
 not balanced. Up to a constant of the row a score is linear: one product with a matrix. How
-constants were chosen: docs/research.md.
+constants were chosen: docs/results/research.md.
 """
 
 from __future__ import annotations

@@ -22,7 +22,8 @@ from dkvb.rules.least_squares.export import SoftValuesView
 from dkvb.rules.least_squares.samples import Samples, joined, no_samples
 
 # Of a softmax of scores, in units of how far held-out scores lie from the mean of their class: the
-# best was 0.63 to 0.78 where it could be measured (docs/research.md). Scores are about 0 or 1.
+# best was 0.63 to 0.78 where it could be measured (docs/results/research.md). Scores are about 0
+# or 1.
 _TEMPERATURE_PER_DEVIATION = 0.7
 _LOWEST_TEMPERATURE = 0.02
 _CHEAP = 2e11  # multiplications, some seconds, that solving before a model is written may take
