@@ -6,6 +6,8 @@ STAMP := $(VENV)/.installed
 BENCH_STAMP := $(VENV)/.installed-bench
 ENGINES_STAMP := $(VENV)/.installed-engines
 BROWSER := $(VENV)/browser
+# Tests start many processes, which would compile every module again without bytecode.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-engines test-browser screenshots torture lint bench docs clean

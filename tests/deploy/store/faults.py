@@ -229,8 +229,7 @@ class Attack:
                     if self.operation == "close":  # after what was acknowledged
                         model.learn(*NEW, operation_id=ID)
                     applied = self.strike(fault, model) or self.operation == "close"
-                    assert same(model.classifier, read_folder(self.path).classifier), "memory"
-                    self.check_disk(applied)
+                    self.check_disk(applied, memory=model.classifier)
         self.check_repeated()
 
     def check(self, fault: Fault) -> None:
@@ -265,12 +264,13 @@ class Attack:
         os.waitpid(child, 0)
 
     # ------------------------------------------------------------------------------------- checks
-    def check_disk(self, applied: bool | None = None) -> None:
-        """The model before or the one after, as was said."""
+    def check_disk(self, applied: bool | None = None, memory: Any = None) -> None:
+        """The model before or the one after, as was said, and the one in memory if one is open."""
         if self.operation == "fit" and not (self.path / "model.safetensors").exists():
             assert not applied, "acknowledged, and not there"
             return
         found = read_folder(self.path).classifier
+        assert memory is None or same(memory, found), "memory"
         before = self.before is not None and same(found, self.before)
         after = same(found, self.after)
         assert before or after, "another model"
@@ -283,7 +283,8 @@ class Attack:
             open_folder(self.path).close()
         else:
             self.perform()
-        assert same(read_folder(self.path).classifier, self.after), "not once"
+        found = read_folder(self.path)
+        assert same(found.classifier, self.after), "not once"
         names = {path.name for path in self.path.iterdir()}
         keys = (
             f"keys-{self.after.keys_.fingerprint[:16]}.safetensors"
@@ -295,9 +296,8 @@ class Attack:
             for path in self.path.iterdir():
                 assert b"secret-word" not in path.read_bytes(), f"in {path.name}"
         with open_folder(self.path) as model:  # and what is learned now is seen by readers
-            rows_before = len(read_folder(self.path).history)
             model.learn(X[:1], Y[:1])
-            assert len(read_folder(self.path).history) == rows_before + 1, "ignored"
+            assert len(read_folder(self.path).history) == len(found.history) + 1, "ignored"
 
 
 @contextmanager
