@@ -5,12 +5,13 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 BENCH_STAMP := $(VENV)/.installed-bench
 ENGINES_STAMP := $(VENV)/.installed-engines
+DOCS_STAMP := $(VENV)/.installed-docs
 BROWSER := $(VENV)/browser
 # Tests start many processes, which would compile every module again without bytecode.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-engines test-browser screenshots torture lint bench docs clean
+.PHONY: help demo test test-engines test-browser screenshots torture lint bench docs docs-browser clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -53,11 +54,16 @@ lint: $(STAMP)  ## style, types, and which package may import which
 bench: $(BENCH_STAMP)  ## measure speed and memory against peers; some minutes, writes benchmark-output/
 	@$(BIN)/python -m benchmarks
 
-docs: $(STAMP)  ## pages on every public name, from docstrings; writes docs/api/
-	@$(BIN)/python scripts/api_docs.py docs/api
+docs: export NO_MKDOCS_2_WARNING = 1
+docs: $(DOCS_STAMP)  ## the documentation site, warnings as errors, links checked; writes site/
+	$(BIN)/mkdocs build --quiet --strict
+	$(BIN)/python scripts/check_links.py site
+
+docs-browser: docs $(BROWSER)/.installed  ## open every page in headless Chromium; needs node, writes site-screenshots/
+	$(BIN)/python -m scripts.open_site site site-screenshots
 
 clean:  ## remove the environment and everything generated
-	rm -rf $(VENV) build dist docs/api demo-output benchmark-output .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) build dist site site-screenshots demo-output benchmark-output .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -o -name '*.egg-info' | xargs rm -rf
 
 $(STAMP): requirements/dev.txt pyproject.toml
@@ -78,6 +84,10 @@ $(BROWSER)/.installed: requirements/browser.txt $(STAMP)
 
 $(ENGINES_STAMP): requirements/engines.txt $(STAMP)
 	$(BIN)/python -m pip install --quiet --requirement requirements/engines.txt
+	@touch $@
+
+$(DOCS_STAMP): requirements/docs.txt $(STAMP)
+	$(BIN)/python -m pip install --quiet --requirement requirements/docs.txt
 	@touch $@
 
 $(BENCH_STAMP): requirements/bench.txt $(STAMP)

@@ -1,9 +1,12 @@
 """The examples of the documentation run and print what the pages show."""
 
 import doctest
+import re
 from pathlib import Path
 
 import pytest
+
+import dkvb
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = sorted(
@@ -21,3 +24,12 @@ def test_the_page_shows_what_happens(page):
     outcome = doctest.testfile(str(DOCS / page), module_relative=False, optionflags=options)
     assert outcome.attempted > 5
     assert outcome.failed == 0
+
+
+def test_every_public_name_is_in_the_reference():
+    pages = [path.read_text() for path in (DOCS / "reference" / "api").glob("*.md")]
+    described = {name for page in pages for name in re.findall(r"^::: (\S+)", page, re.MULTILINE)}
+    elsewhere = {"rules": "dkvb.rules", "client": "dkvb.deploy.serve.client"}
+    elsewhere["export_onnx"] = "dkvb.deploy.export"
+    missing = {n for n in dkvb.__all__ if elsewhere.get(n, f"dkvb.{n}") not in described}
+    assert missing == set()

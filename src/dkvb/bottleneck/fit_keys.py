@@ -133,6 +133,8 @@ def fit_keys(
         How embeddings are prepared for L2 distances, see `fit_conditioning`; the paper's is
         `"centre"`, which changes no distance.
 
+    Examples
+    --------
     >>> import numpy as np
     >>> X = np.random.default_rng(0).normal(size=(500, 32))
     >>> fit_keys(X, n_codebooks=4, n_pairs=16, key_dim=3, epochs=2).keys.shape

@@ -1,18 +1,14 @@
 """The examples and pages on exporting run, and do what they say."""
 
 import runpy
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 from torch.utils.data import TensorDataset
 
-import dkvb
 from dkvb import BottleneckClassifier
 
 from .problems import NAMES, keys, rows
@@ -70,24 +66,3 @@ def test_avalanche_strategy_with_a_stand_in_for_experiences() -> None:
     of_first = metrics["Top1_Acc_Exp/eval_phase/test_stream/Exp000"]
     assert of_first == expected.score(X[y < 2], y[y < 2])
     assert metrics == strategy.eval(stream)
-
-
-def test_api_pages_have_every_public_name(tmp_path: Path) -> None:
-    pytest.importorskip("pdoc")
-    script = ROOT / "scripts" / "api_docs.py"
-    done = subprocess.run([sys.executable, script, tmp_path], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""  # no name that does not resolve
-    page = (tmp_path / "dkvb.html").read_text(encoding="utf-8")
-    modules = {"rules": "rules", "client": "deploy/serve/client"}  # with pages of their own
-    assert [n for n in dkvb.__all__ if n not in modules and f'id="{n}"' not in page] == []
-    assert all((tmp_path / "dkvb" / f"{place}.html").is_file() for place in modules.values())
-    assert 'id="check_onnx"' in (tmp_path / "dkvb" / "deploy" / "export.html").read_text(
-        encoding="utf-8"
-    )
-
-
-def test_onnx_is_imported_when_it_is_needed() -> None:
-    program = "import sys; from dkvb import export_onnx; print('onnx' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.stdout == "False\n", done.stderr
