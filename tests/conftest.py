@@ -1,5 +1,6 @@
 """What every test shares. The environment is set before torch, numba or Triton are imported."""
 
+import functools
 import os
 from pathlib import Path
 
@@ -13,10 +14,14 @@ for name in ("FORCE_COLOR", "GITHUB_ACTIONS", "PY_COLORS", "TTY_COMPATIBLE"):
 import numpy as np
 import pytest
 import torch
+import typer.testing
 from hypothesis import settings
 
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # read when a kernel is decorated
+
+# Built once, and not for each call of a command: that takes longer than most commands run.
+typer.testing._get_command = functools.cache(typer.testing._get_command)
 
 settings.register_profile("local", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)

@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import typer
 
 import dkvb
 from dkvb import fit_keys
@@ -53,6 +54,7 @@ MORE = {  # what a classifier can do besides
 FIRST = ("first", "second")  # labels of a new model
 ROWS = 6  # of a batch
 LONGEST = 0.6  # seconds until a kill
+COMMAND = typer.main.get_command(app)  # built once
 
 Operation = tuple[str, str]  # what is done, and the label that it is about
 
@@ -97,8 +99,8 @@ class Trial:
         ):
             for way in dict.fromkeys((*ALWAYS, "learn", *MORE[self.name])):
                 label = "second" if way == "forget data" else "first"
-                assert app(self.arguments((way, label)), standalone_mode=False) is None, way
-            app(self.arguments(("overwrite", "")), standalone_mode=False)
+                assert COMMAND(self.arguments((way, label)), standalone_mode=False) is None, way
+            COMMAND(self.arguments(("overwrite", "")), standalone_mode=False)
         (self.path / "exported.safetensors").unlink()
 
     def reference(self, labels: list[str]) -> Any:
@@ -169,7 +171,7 @@ class Trial:
             operation = self.plan(labels)
             arguments = self.arguments(operation)
             os.write(pipe, (json.dumps(["begin", *operation]) + "\n").encode())
-            app(arguments, standalone_mode=False)  # which prints when it is done
+            COMMAND(arguments, standalone_mode=False)  # which prints when it is done
             labels = self.after(labels, operation)
 
     def kill_one(self) -> None:

@@ -1,6 +1,8 @@
 """What one way to learn refuses, every way refuses, with the same message."""
 
 import os
+import shutil
+from copy import deepcopy
 
 import numpy as np
 import pytest
@@ -63,6 +65,15 @@ def refusal(action):
     return None
 
 
+@pytest.fixture(scope="module", params=CLASSIFIERS)
+def trained(request, tmp_path_factory):
+    """The name of a classifier, one that is fitted, and a model folder of it; none is changed."""
+    classifier = CLASSIFIERS[request.param]().fit(X, Y)
+    folder = tmp_path_factory.mktemp("trained") / "model"
+    create(folder, classifier).close()
+    return request.param, classifier, folder
+
+
 @pytest.fixture
 def place(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -71,21 +82,20 @@ def place(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", BAD)
-@pytest.mark.parametrize("name", CLASSIFIERS)
-def test_no_way_to_learn_accepts_what_another_refuses(place, name, kind):
+def test_no_way_to_learn_accepts_what_another_refuses(place, trained, kind):
+    name, clf, folder = trained
     bad_X, bad_y, in_npz = BAD[kind]
-    clf = CLASSIFIERS[name]().fit(X, Y)
-    said = refusal(lambda: clf.partial_fit(bad_X, bad_y))
+    said = refusal(lambda: deepcopy(clf).partial_fit(bad_X, bad_y))
     if name == "prototypes" and kind == "the label of what is unknown":
         assert said is None  # it has no threshold
         return
     assert said is not None
-    create("model", CLASSIFIERS[name]().fit(X, Y)).close()
+    shutil.copytree(folder, "model")
     before = {p.name: p.read_bytes() for p in (place / "model").iterdir()}
     with open_folder("model") as model:
         assert refusal(lambda: model.learn(bad_X, bad_y)) == said
         assert refusal(lambda: model.preview(bad_X, bad_y)) == said
-        assert_same(model.classifier, CLASSIFIERS[name]().fit(X, Y), X)
+        assert_same(model.classifier, clf, X)
     if in_npz:
         np.savez("bad.npz", x=bad_X, y=bad_y)
         done = dkvb("learn", "model", "--data", "bad.npz")
@@ -93,7 +103,7 @@ def test_no_way_to_learn_accepts_what_another_refuses(place, name, kind):
         assert len(done.stderr.splitlines()) == 1
     left = {p.name: p.read_bytes() for p in (place / "model").iterdir()}
     assert {**left, "lock": b""} == {**before, "lock": b""}
-    assert_same(read_folder("model").classifier, CLASSIFIERS[name]().fit(X, Y), X)
+    assert_same(read_folder("model").classifier, clf, X)
 
 
 LABELS = {
