@@ -33,17 +33,8 @@ test-browser: $(BROWSER)/.installed  ## the page of dkvb serve in headless Chrom
 screenshots: $(BROWSER)/.installed  ## draw the page of dkvb serve for the documentation; writes docs/images/
 	$(BIN)/python -m scripts.serve_screenshots docs/images
 
-torture: export OMP_NUM_THREADS = 1
-torture: export NUMBA_NUM_THREADS = 1
 torture: $(STAMP)  ## kills, faults at every system call, threads, a full disk, spoilt files; 10 minutes
-	$(BIN)/python -m tests.deploy.store.faults & faults=$$!; \
-	$(BIN)/python -m tests.support.files.fuzz --files 10000 && \
-	$(BIN)/python -m tests.support.files.spoilt --files 10400 && \
-	$(BIN)/python -m tests.deploy.store.kills --kills 200 && \
-	$(BIN)/python -m tests.deploy.store.contention --kills 200 && \
-	$(BIN)/python -m tests.serve.torture && \
-	$(BIN)/pytest -q -p no:cacheprovider tests/deploy/store/test_full_disk.py tests/deploy/store/test_threads.py; \
-	others=$$?; wait $$faults && exit $$others
+	$(BIN)/python -m tests.torture
 
 lint: $(STAMP)  ## style, types, and which package may import which
 	$(BIN)/ruff check
