@@ -31,7 +31,16 @@ class BatchedTrainer:
         first = models[0]
         self._models, self._first = models, first
         self._x, self._y = first._encode(x), y
-        self._weights = _stack([model._weights for model in models])
+        decay = self._setting([model.weight_decay for model in models])
+        rate = self._setting([model.learning_rate for model in models])
+        self._rates = Rates(rate, decay, decays=bool(decay.any()))
+        self._pull = self._setting([model._ewc_strength() for model in models])
+        self._pulls = bool(self._pull.any())
+        plain = first.optimizer == "sgd" and not self._rates.decays and not self._pulls
+        self._fused = plain and first._has_fused_step()
+
+        weights = _stack([model._weights for model in models])
+        self._weights = first._lay_out(weights) if self._fused else weights
         self._buffers = _stack([model._buffers for model in models])
         for r, model in enumerate(models):
             model._weights = {name: tensors[r] for name, tensors in self._weights.items()}
@@ -39,11 +48,6 @@ class BatchedTrainer:
         # The same memory, for autograd to follow.
         self._leaves = {name: w.detach().requires_grad_() for name, w in self._weights.items()}
 
-        decay = self._setting([model.weight_decay for model in models])
-        rate = self._setting([model.learning_rate for model in models])
-        self._rates = Rates(rate, decay, decays=bool(decay.any()))
-        self._pull = self._setting([model._ewc_strength() for model in models])
-        self._pulls = bool(self._pull.any())
         smoothing = self._setting([model.label_smoothing for model in models])
         n_columns = first._n_columns()
         one_hot = torch.eye(n_columns, device=x.device)
@@ -65,7 +69,10 @@ class BatchedTrainer:
     def release(self) -> None:
         """Give each model its own tensors."""
         for model in self._models:
-            model._weights = {name: own.clone() for name, own in model._weights.items()}
+            model._weights = {
+                name: own.clone(memory_format=torch.contiguous_format)
+                for name, own in model._weights.items()
+            }
             model._buffers = {name: own.clone() for name, own in model._buffers.items()}
 
     def _orders(self, n: int, epochs: int) -> Iterator[Tensor]:
@@ -101,11 +108,14 @@ class BatchedTrainer:
     def _step(self, rows: Tensor) -> None:
         """Take one step of every model on its own batch: indices (R, b) into x."""
         x = self._x.index_select(0, rows.reshape(-1)).view(*rows.shape, -1)  # (R, b, m)
+        wanted = self._wanted[self._model, self._y[rows]]  # (R, b, Y)
+        if self._fused:
+            self._first._fused_step(self._weights, self._buffers, x, wanted, self._rates.learning)
+            return
         with torch.enable_grad():
             logits = self._first._forward(self._leaves, self._buffers, x, learning=True).logits
         with torch.no_grad():
             # Gradient of the cross entropy with smoothed labels.
-            wanted = self._wanted[self._model, self._y[rows]]  # (R, b, Y)
             error = (logits.softmax(dim=2) - wanted).div_(rows.shape[1])
             gradients = torch.autograd.grad(logits, list(self._leaves.values()), error)
             if self._pulls:

@@ -86,6 +86,20 @@ class GradientClassifier(StreamClassifier):
     def _after_step(self, weights: Tensors) -> None:
         """Project weights (R, ...) in place onto the allowed set."""
 
+    def _has_fused_step(self) -> bool:
+        """Whether `_fused_step` replaces the step of plain SGD on this device."""
+        return False
+
+    def _lay_out(self, weights: Tensors) -> Tensors:
+        """Return weights (R, ...) with the memory layout that `_fused_step` needs."""
+        return weights
+
+    def _fused_step(
+        self, weights: Tensors, buffers: Tensors, x: Tensor, wanted: Tensor, rate: Tensor
+    ) -> None:
+        """Take one step of clipped SGD in place: x (R, b, m), wanted (R, b, Y), rate (R, 1, 1)."""
+        raise NotImplementedError
+
     def _ewc_strength(self) -> float:
         """Return the strength of elastic weight consolidation."""
         return 0.0
@@ -144,7 +158,9 @@ class GradientClassifier(StreamClassifier):
         x = torch.from_numpy(rows).to(self.device)  # (n, m)
         y = torch.from_numpy(columns).to(self.device)  # (n,)
         everything = torch.arange(len(x), device=x.device)[None]  # (1, n)
-        BatchedTrainer([self], x, y).learn(everything, self.epochs)
+        trainer = BatchedTrainer([self], x, y)
+        trainer.learn(everything, self.epochs)
+        trainer.release()
 
     def _learned(self) -> State:
         state = State(facts={"epoch": self._epoch, "seed": self._seed_})

@@ -14,8 +14,10 @@ from torch.nn.functional import normalize
 from dkvb._support.validation import positive_int
 from dkvb.estimators.baselines._consolidation import Layer, Signals
 from dkvb.estimators.baselines._layers import linear_layer, make_empty_output, make_random_layer
-from dkvb.estimators.baselines._optimizers import Tensors
+from dkvb.estimators.baselines._optimizers import MAX_NORM, Tensors
 from dkvb.estimators.baselines.ewc import ConsolidatingClassifier
+from dkvb.kernels import choose
+from dkvb.kernels.sdmlp import step
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -117,6 +119,28 @@ class SDMLPClassifier(ConsolidatingClassifier):
         logits = linear_layer(weights, "output", active)  # (R, b, Y)
         layers = {"neurons": Layer(x, before), "output": Layer(active, logits)}
         return Signals(logits, layers)
+
+    def _has_fused_step(self) -> bool:
+        return choose(self.device) == "triton"
+
+    def _lay_out(self, weights: Tensors) -> Tensors:
+        neurons = weights["neurons weight"].transpose(1, 2).contiguous()  # (R, N, m)
+        return weights | {"neurons weight": neurons.transpose(1, 2)}
+
+    def _fused_step(
+        self, weights: Tensors, buffers: Tensors, x: Tensor, wanted: Tensor, rate: Tensor
+    ) -> None:
+        step(
+            weights["neurons weight"],
+            weights["output weight"],
+            buffers["inputs answered"],
+            x,
+            wanted,
+            rate,
+            self.k,
+            self.switch_after,
+            MAX_NORM,
+        )
 
     def _after_step(self, weights: Tensors) -> None:
         _project(weights)
