@@ -19,7 +19,7 @@ OLD = {
     "stages": [["b"], ["a"]],
     "config": {
         "params": {"rule": "counts", "smoothing": 0.02, "prior": "uniform", "search": "selected",
-                   "ledger": False, "reject": None, "temperature": 0.8, "n_pairs": 4},
+                   "reject": None, "temperature": 0.8, "n_pairs": 4},
         "settings": {"rule": "counts", "prior": "empirical"},
     },
     "versions": {"dkvb": "0.1.0"},
@@ -42,8 +42,7 @@ def test_a_record_of_0_1_is_read_with_the_present_names():
     assert [point.seen_accuracy for point in record.curve] == [0.9, 0.7]
     assert record.config["params"] == {
         "rule": "counts", "pseudocount": 0.02, "class_weight": "balanced",
-        "candidate_keys": "used", "store_samples": False, "novelty_threshold": None,
-        "read_temperature": 0.8, "n_pairs": 4,
+        "candidate_keys": "used", "novelty_threshold": None, "read_temperature": 0.8, "n_pairs": 4,
     }  # fmt: skip
     assert record.config["settings"] == {"rule": "counts", "class_weight": None}
     assert RunRecord.from_json(record.to_json()) == record
@@ -61,6 +60,10 @@ def test_all_records_of_the_repository_are_read(path):
     found = read_records(path)
     assert found.records
     assert found.damaged == []
+    for record in found.records:
+        params = record.config.get("params", {})
+        if "rule" in params and record.versions["dkvb"] == "0.1.0":
+            assert params["store_samples"] is False
 
 
 def zeros():

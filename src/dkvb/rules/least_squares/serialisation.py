@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 SOLUTIONS = {"unweighted": None, "balanced": "balanced"}  # and the class weight of each
 _OLD_SOLUTIONS = {"empirical": "unweighted", "uniform": "balanced"}  # of formats 1 and 2
-_SAMPLES = {"sample_rows": "ledger_rows", "sample_hashes": "ledger_hashes"}
-_SAMPLES |= {"sample_class_index": "ledger_columns"}  # and the names of formats 1 and 2
+# The tensors of stored samples, and their names in formats 1 and 2.
+SAMPLES = {"sample_rows": "ledger_rows", "sample_hashes": "ledger_hashes"}
+SAMPLES |= {"sample_class_index": "ledger_columns"}
 
 
 def tensors(state: SumsState) -> dict[str, Tensor]:
@@ -105,7 +106,7 @@ def _solved(state: State) -> dict[str, str]:
 
 
 def _samples(state: State, keys: Keys, n_classes: int) -> Samples | None:
-    names = {new: new if new in state.tensors else old for new, old in _SAMPLES.items()}
+    names = {new: new if new in state.tensors else old for new, old in SAMPLES.items()}
     if names["sample_class_index"] not in state.tensors:
         return None
     class_index = state.whole_numbers(names["sample_class_index"], (None,), high=max(1, n_classes))
