@@ -2,84 +2,97 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from dkvb import KeyValueBottleneck
 from dkvb._support.hashing import epoch_order
 from dkvb.benchmark import streams
+from dkvb.benchmark.grid import ORDERS, DeviceData
+from dkvb.benchmark.jobs import Job
+from dkvb.benchmark.paper.experiment import Measurement, Setup, make_measurement_job
 from dkvb.benchmark.paper.tables import get_order, group_by, metric
 from dkvb.benchmark.plots import plot_bars
 from dkvb.benchmark.records import RunRecord
+
+Loss = Callable[[Tensor, Tensor], Tensor]
 
 # Fields of the schedule that these experiments do not use. Their records do not name them: the
 # learning rate of values follows from that of a logit (`pace`) and is the metric `value_rate`.
 UNUSED = ("evaluate_every", "baseline_rate", "learning_rate")
 
 
+def make_network_jobs(
+    setup: Setup,
+    data: DeviceData,
+    name: str,
+    variants: Mapping[str, Mapping[str, str]],
+    measure: Callable[..., Measurement],
+    unused: Sequence[str] = UNUSED,
+) -> list[Job]:
+    """Return every variant of an experiment in both orders, per seed.
+
+    `variants` has the parameters of each by its title. `measure` is called with setup, data, these
+    parameters, order and seed, as keywords. Records name the fields of the configuration but those
+    in `unused`.
+    """
+    settings = {k: v for k, v in vars(setup.config).items() if k not in unused}
+    jobs = []
+    for seed in setup.seeds:
+        for title, parameters in variants.items():
+            for order in ORDERS:
+                own = {**parameters, "order": order, "seed": seed}
+                jobs.append(
+                    make_measurement_job(
+                        setup,
+                        data,
+                        title,
+                        {"measure": name, **own, "settings": settings},
+                        partial(measure, setup=setup, data=data, **own),
+                    )
+                )
+    return jobs
+
+
+def split_tasks(y: Any, order: str, seed: int, device: torch.device) -> list[Tensor]:
+    """Return the indices of each task's samples."""
+    stream = streams.iid(y, seed) if order == "iid" else streams.class_incremental(y, 2, seed)
+    return [torch.from_numpy(task.indices).to(device) for task in stream]
+
+
 def descend(
     model: KeyValueBottleneck,
-    rows: Tensor,
-    y: Any,
+    inputs: Callable[[Tensor], Tensor],
+    targets: Tensor,
+    tasks: Sequence[Tensor],
     optimiser: torch.optim.Optimizer,
+    loss: Loss,
     *,
-    order: str,
     seed: int,
     epochs: int,
     batch_size: int = 256,
-    label_smoothing: float = 0.1,
-    penalty: Callable[[], Tensor] | None = None,
 ) -> None:
-    """Train on embeddings (n, m), or on codes (n, C) of integers, task by task."""
-    labels = torch.from_numpy(y).to(rows.device)
-    stream = streams.iid(y, seed) if order == "iid" else streams.class_incremental(y, 2, seed)
-    for number, task in enumerate(stream):
-        own = torch.from_numpy(task.indices).to(rows.device)
-        descend_on_task(
-            model,
-            rows[own],
-            labels[own],
-            optimiser,
-            seed=seed,
-            first_epoch=number * epochs,
-            epochs=epochs,
-            batch_size=batch_size,
-            label_smoothing=label_smoothing,
-            penalty=penalty,
-        )
+    """Train task by task.
 
-
-def descend_on_task(
-    model: KeyValueBottleneck,
-    rows: Tensor,
-    labels: Tensor,
-    optimiser: torch.optim.Optimizer,
-    *,
-    seed: int,
-    first_epoch: int,
-    epochs: int,
-    batch_size: int = 256,
-    label_smoothing: float = 0.1,
-    penalty: Callable[[], Tensor] | None = None,
-) -> None:
-    """Train on the rows of one task; `first_epoch` counts the epochs of earlier tasks."""
-    forward = model if rows.is_floating_point() else model.forward_codes
+    `inputs` returns, for the indices of a task, embeddings (n, m) or codes (n, C) of integers. It
+    is called once per task, before its first step. `loss` compares outputs with targets.
+    """
     model.train()
-    for epoch in range(first_epoch, first_epoch + epochs):
-        for batch in epoch_order(len(rows), seed, epoch, rows.device).split(batch_size):
-            loss = cross_entropy(
-                forward(rows[batch]), labels[batch], label_smoothing=label_smoothing
-            )
-            loss = loss if penalty is None else loss + penalty()
-            optimiser.zero_grad()
-            loss.backward()
-            optimiser.step()
+    for number, task in enumerate(tasks):
+        rows, wanted = inputs(task), targets[task]
+        forward = model if rows.is_floating_point() else model.forward_codes
+        for epoch in range(number * epochs, (number + 1) * epochs):
+            for batch in epoch_order(len(rows), seed, epoch, rows.device).split(batch_size):
+                error = loss(forward(rows[batch]), wanted[batch])
+                optimiser.zero_grad()
+                error.backward()
+                optimiser.step()
 
 
 @torch.no_grad()
@@ -101,6 +114,21 @@ def make_table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
     }
 
 
-def plot(records: Sequence[RunRecord], path: Path, title: str) -> Path:
-    """Plot the table as bars."""
-    return plot_bars(make_table(records), path, title, "final accuracy (%)")
+def make_metric_table(
+    records: Sequence[RunRecord], columns: Mapping[str, str]
+) -> dict[str, dict[str, Any]]:
+    """Return one row per variant and order: metrics in percent, by the title of their column."""
+    groups = group_by(records, lambda r: (r.classifier, get_order(r)))
+    return {
+        f"{name} ({order})": {
+            title: metric(group, column, 100) for title, column in columns.items()
+        }
+        for (name, order), group in groups.items()
+    }
+
+
+def plot(
+    records: Sequence[RunRecord], path: Path, title: str, label: str = "final accuracy (%)"
+) -> Path:
+    """Plot the final accuracies in both orders as bars."""
+    return plot_bars(make_table(records), path, title, label)

@@ -12,18 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.nn.functional import cross_entropy
 
 from dkvb import Keys, KeyValueBottleneck
-from dkvb.benchmark.grid import ORDERS, DeviceData
+from dkvb.benchmark.grid import DeviceData
 from dkvb.benchmark.jobs import Job
 from dkvb.benchmark.paper import _models, _network
 from dkvb.benchmark.paper._learned import fit_shared_keys
-from dkvb.benchmark.paper.experiment import Measurement, Setup, make_measurement_job
+from dkvb.benchmark.paper.experiment import Measurement, Setup
 from dkvb.benchmark.records import RunRecord
 
 TITLE = "Parametric decoders (section 6)"
@@ -51,28 +52,12 @@ _SHRINKS = {"mean": None, "linear": 3.0, "mlp": 18.0}
 
 def make_jobs(setup: Setup) -> list[Job]:
     """Return all decoders and modes in both orders, per seed."""
-    config, data = setup.config, DeviceData(setup.load_data(), setup.device)
-    variants = [("mean", ""), *((name, mode) for name in ("linear", "mlp") for mode in MODES)]
-    settings = {k: v for k, v in vars(config).items() if k not in _network.UNUSED}
-    return [
-        make_measurement_job(
-            setup,
-            data,
-            f"{decoder}, {mode}" if mode else decoder,
-            {
-                "measure": "decoders",
-                "decoder": decoder,
-                "mode": mode,
-                "order": order,
-                "seed": seed,
-                "settings": settings,
-            },
-            partial(_measure, setup, data, decoder, mode, order, seed),
-        )
-        for seed in setup.seeds
-        for decoder, mode in variants
-        for order in ORDERS
-    ]
+    data = DeviceData(setup.load_data(), setup.device)
+    variants = {"mean": {"decoder": "mean", "mode": ""}}
+    for decoder in ("linear", "mlp"):
+        for mode in MODES:
+            variants[f"{decoder}, {mode}"] = {"decoder": decoder, "mode": mode}
+    return _network.make_network_jobs(setup, data, "decoders", variants, _measure)
 
 
 def _measure(
@@ -88,23 +73,26 @@ def _measure(
     learned = [p for p in model.decoder.parameters() if p.requires_grad]
     starts = [p.detach().clone() for p in learned]
 
-    def pull() -> torch.Tensor:
+    def loss(logits: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+        error = cross_entropy(logits, wanted, label_smoothing=config.label_smoothing)
+        if mode != "regularised":
+            return error
         apart = [(p - start).square().sum() for p, start in zip(learned, starts, strict=True)]
-        return torch.stack(apart).sum().mul(config.strength)
+        return error + torch.stack(apart).sum().mul(config.strength)
 
     groups: list[dict[str, Any]] = [{"params": [model.values], "lr": config.pace * gain}]
     if learned:
         groups.append({"params": learned, "lr": config.decoder_rate})
+    codes = _codes(keys, data)
     _network.descend(
         model,
-        _codes(keys, data),
-        y,
+        lambda task: codes[task],
+        torch.from_numpy(y).to(codes.device),
+        _network.split_tasks(y, order, seed, codes.device),
         torch.optim.SGD(groups),
-        order=order,
+        loss,
         seed=seed,
         epochs=config.epochs,
-        label_smoothing=config.label_smoothing,
-        penalty=pull if mode == "regularised" else None,
     )
     return Measurement(
         {

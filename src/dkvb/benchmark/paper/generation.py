@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +25,11 @@ from torch import Tensor, nn
 
 from dkvb import KeyValueBottleneck
 from dkvb._support.hashing import epoch_order
-from dkvb.benchmark import streams
-from dkvb.benchmark.grid import ORDERS, DeviceData
+from dkvb.benchmark.grid import DeviceData
 from dkvb.benchmark.jobs import Job
 from dkvb.benchmark.paper import _models, _network
 from dkvb.benchmark.paper._learned import fit_shared_keys
-from dkvb.benchmark.paper.experiment import Measurement, Setup, make_measurement_job
-from dkvb.benchmark.paper.tables import get_order, group_by, metric
-from dkvb.benchmark.plots import plot_bars
+from dkvb.benchmark.paper.experiment import Measurement, Setup
 from dkvb.benchmark.records import RunRecord
 
 TITLE = "A pre-trained generative decoder (section 6)"
@@ -76,26 +73,9 @@ class Decoder(nn.Module):
 def make_jobs(setup: Setup) -> list[Job]:
     """Return a fixed decoder and one that is trained along, in both orders, per seed."""
     data = DeviceData(setup.load_data(), setup.device)
-    unused = ("evaluate_every", "baseline_rate", "learning_rate", "label_smoothing")
-    settings = {k: v for k, v in vars(setup.config).items() if k not in unused}
-    return [
-        make_measurement_job(
-            setup,
-            data,
-            f"decoder {mode}",
-            {
-                "measure": "generation",
-                "mode": mode,
-                "order": order,
-                "seed": seed,
-                "settings": settings,
-            },
-            partial(_measure, setup, data, mode, order, seed),
-        )
-        for seed in setup.seeds
-        for mode in MODES
-        for order in ORDERS
-    ]
+    variants = {f"decoder {mode}": {"mode": mode} for mode in MODES}
+    unused = (*_network.UNUSED, "label_smoothing")
+    return _network.make_network_jobs(setup, data, "generation", variants, _measure, unused)
 
 
 @lru_cache(maxsize=1)  # the variants of a seed run one after the other
@@ -145,19 +125,17 @@ def _measure(setup: Setup, data: DeviceData, mode: str, order: str, seed: int) -
     learned = [p for p in model.decoder.parameters() if p.requires_grad]
     if learned:
         groups.append({"params": learned, "lr": config.decoder_rate})
-    optimiser = torch.optim.SGD(groups)
     codes = keys.codes(x).long()
-    stream = streams.iid(y, seed) if order == "iid" else streams.class_incremental(y, 2, seed)
-    model.train()
-    for number, task in enumerate(stream):
-        own = torch.from_numpy(task.indices).to(rows.device)
-        for epoch in range(number * config.epochs, (number + 1) * config.epochs):
-            for batch in own[epoch_order(len(own), seed, epoch, own.device)].split(_BATCH):
-                error = model.forward_codes(codes[batch]) - rows[batch]
-                loss = error.square().sum(dim=1).mean() / 2
-                optimiser.zero_grad()
-                loss.backward()
-                optimiser.step()
+    _network.descend(
+        model,
+        lambda task: codes[task],
+        rows,
+        _network.split_tasks(y, order, seed, rows.device),
+        torch.optim.SGD(groups),
+        lambda decoded, wanted: (decoded - wanted).square().sum(dim=1).mean() / 2,
+        seed=seed,
+        epochs=config.epochs,
+    )
     with torch.no_grad():
         used = keys.codes(x_test, active=model.usage > 0).long()
         decoded = model.eval().forward_codes(used)
@@ -176,17 +154,13 @@ def _measure(setup: Setup, data: DeviceData, mode: str, order: str, seed: int) -
 
 def make_table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
     """Return explained variance, and the accuracy of the nearest class mean."""
-    return {
-        f"{name} ({order})": {
-            "explained variance (%)": metric(group, "explained_variance", 100),
-            "nearest class mean (%)": metric(group, "final_accuracy", 100),
-        }
-        for (name, order), group in group_by(
-            records, lambda r: (r.classifier, get_order(r))
-        ).items()
+    columns = {
+        "explained variance (%)": "explained_variance",
+        "nearest class mean (%)": "final_accuracy",
     }
+    return _network.make_metric_table(records, columns)
 
 
 def plot(records: Sequence[RunRecord], path: Path, title: str) -> Path:
     """Plot the accuracy of decoded embeddings."""
-    return plot_bars(_network.make_table(records), path, title, "nearest class mean (%)")
+    return _network.plot(records, path, title, "nearest class mean (%)")

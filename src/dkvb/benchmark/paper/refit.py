@@ -19,18 +19,16 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 from dkvb import KeyValueBottleneck
-from dkvb.benchmark import streams
 from dkvb.benchmark.analysis.refitting import move_keys
 from dkvb.benchmark.analysis.robustness import changed_codes
-from dkvb.benchmark.grid import ORDERS, DeviceData
+from dkvb.benchmark.grid import DeviceData
 from dkvb.benchmark.jobs import Job
 from dkvb.benchmark.paper import _models, _network
 from dkvb.benchmark.paper._learned import fit_shared_keys
-from dkvb.benchmark.paper.experiment import Measurement, Setup, make_measurement_job
-from dkvb.benchmark.paper.tables import get_order, group_by, metric
-from dkvb.benchmark.plots import plot_bars
+from dkvb.benchmark.paper.experiment import Measurement, Setup
 from dkvb.benchmark.records import RunRecord
 
 TITLE = "Keys fitted further on unlabelled rows (section 6)"
@@ -58,27 +56,9 @@ QUICK = Config(
 def make_jobs(setup: Setup) -> list[Job]:
     """Return keys that stay, and keys that move on each task's rows or on all, in both orders."""
     data = DeviceData(setup.load_data(), setup.device)
-    settings = {
-        k: v for k, v in vars(setup.config).items() if k not in ("evaluate_every", "baseline_rate")
-    }
-    return [
-        make_measurement_job(
-            setup,
-            data,
-            f"keys {variant}",
-            {
-                "measure": "refit",
-                "variant": variant,
-                "order": order,
-                "seed": seed,
-                "settings": settings,
-            },
-            partial(_measure, setup, data, variant, order, seed),
-        )
-        for seed in setup.seeds
-        for variant in VARIANTS
-        for order in ORDERS
-    ]
+    variants = {f"keys {variant}": {"variant": variant} for variant in VARIANTS}
+    unused = ("evaluate_every", "baseline_rate")
+    return _network.make_network_jobs(setup, data, "refit", variants, _measure, unused)
 
 
 def _measure(setup: Setup, data: DeviceData, variant: str, order: str, seed: int) -> Measurement:
@@ -87,50 +67,48 @@ def _measure(setup: Setup, data: DeviceData, variant: str, order: str, seed: int
     (x, y), (x_test, y_test) = data.inputs_for(_models.bottleneck(config))
     rows = torch.as_tensor(x)
     model = KeyValueBottleneck(keys, int(y.max()) + 1, seed=seed)
-    optimiser = torch.optim.SGD([model.values], lr=config.learning_rate)
-    stream = streams.iid(y, seed) if order == "iid" else streams.class_incremental(y, 2, seed)
-    for number, task in enumerate(stream):
-        own = torch.from_numpy(task.indices).to(rows.device)
+
+    def codes(task: Tensor) -> Tensor:
+        """Return the codes of a task's rows, after the keys have moved."""
+        nonlocal keys
         if variant != "fixed":
-            unlabelled = rows[own] if variant == "task" else rows
+            unlabelled = rows[task] if variant == "task" else rows
             keys = move_keys(keys, unlabelled, epochs=config.refit_epochs, decay=config.decay)
             with torch.no_grad():
                 model.keys.copy_(keys.keys)
-        _network.descend_on_task(
-            model,
-            keys.codes(rows[own]).long(),
-            torch.from_numpy(y[task.indices]).to(rows.device),
-            optimiser,
-            seed=seed,
-            first_epoch=number * config.epochs,
-            epochs=config.epochs,
-            label_smoothing=config.label_smoothing,
-        )
+        return keys.codes(rows[task]).long()
+
+    _network.descend(
+        model,
+        codes,
+        torch.from_numpy(y).to(rows.device),
+        _network.split_tasks(y, order, seed, rows.device),
+        torch.optim.SGD([model.values], lr=config.learning_rate),
+        partial(cross_entropy, label_smoothing=config.label_smoothing),
+        seed=seed,
+        epochs=config.epochs,
+    )
     moved: Tensor = (keys.keys - first.keys).norm() / first.keys.norm()
-    codes = changed_codes(first.codes(x_test), keys.codes(x_test))
+    changed = changed_codes(first.codes(x_test), keys.codes(x_test))
     return Measurement(
         {
             "final_accuracy": _network.accuracy(model, x_test, y_test),
             "keys_moved": float(moved),
-            "codes_changed": float(codes.double().mean()),
+            "codes_changed": float(changed.double().mean()),
         }
     )
 
 
 def make_table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
     """Return final accuracies, how far keys moved and how many codes changed."""
-    return {
-        f"{name} ({order})": {
-            "final accuracy": metric(group, "final_accuracy", 100),
-            "keys moved (%)": metric(group, "keys_moved", 100),
-            "codes changed (%)": metric(group, "codes_changed", 100),
-        }
-        for (name, order), group in group_by(
-            records, lambda r: (r.classifier, get_order(r))
-        ).items()
+    columns = {
+        "final accuracy": "final_accuracy",
+        "keys moved (%)": "keys_moved",
+        "codes changed (%)": "codes_changed",
     }
+    return _network.make_metric_table(records, columns)
 
 
 def plot(records: Sequence[RunRecord], path: Path, title: str) -> Path:
     """Plot final accuracies in both orders."""
-    return plot_bars(_network.make_table(records), path, title, "final accuracy (%)")
+    return _network.plot(records, path, title)

@@ -17,13 +17,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.nn.functional import cross_entropy
 
 from dkvb import KeyValueBottleneck
-from dkvb.benchmark.grid import ORDERS, DeviceData
+from dkvb.benchmark.grid import DeviceData
 from dkvb.benchmark.jobs import Job
 from dkvb.benchmark.paper import _models, _network
 from dkvb.benchmark.paper._learned import fit_shared_keys
-from dkvb.benchmark.paper.experiment import Measurement, Setup, make_measurement_job
+from dkvb.benchmark.paper.experiment import Measurement, Setup
 from dkvb.benchmark.records import RunRecord
 
 TITLE = "Gradients into keys and projection (section 6)"
@@ -51,25 +52,8 @@ QUICK = Config(**_models.SMALL | {"n_codebooks": 16, "n_pairs": 64, "epochs": 4}
 def make_jobs(setup: Setup) -> list[Job]:
     """Return all kinds of gradients in both orders, per seed."""
     data = DeviceData(setup.load_data(), setup.device)
-    settings = {k: v for k, v in vars(setup.config).items() if k not in _network.UNUSED}
-    return [
-        make_measurement_job(
-            setup,
-            data,
-            shown,
-            {
-                "measure": "straight-through",
-                "gradient": gradient,
-                "order": order,
-                "seed": seed,
-                "settings": settings,
-            },
-            partial(_measure, setup, data, gradient, order, seed),
-        )
-        for seed in setup.seeds
-        for gradient, shown in GRADIENTS.items()
-        for order in ORDERS
-    ]
+    variants = {shown: {"gradient": gradient} for gradient, shown in GRADIENTS.items()}
+    return _network.make_network_jobs(setup, data, "straight-through", variants, _measure)
 
 
 def _measure(setup: Setup, data: DeviceData, gradient: str, order: str, seed: int) -> Measurement:
@@ -88,15 +72,16 @@ def _measure(setup: Setup, data: DeviceData, gradient: str, order: str, seed: in
     if moving:
         groups.append({"params": moving, "lr": config.key_rate})
     rows = torch.as_tensor(x)[few]
+    inputs = rows if moving else keys.codes(rows).long()
     _network.descend(
         model,
-        rows if moving else keys.codes(rows).long(),
-        y[few],
+        lambda task: inputs[task],
+        torch.from_numpy(y[few]).to(rows.device),
+        _network.split_tasks(y[few], order, seed, rows.device),
         torch.optim.SGD(groups),
-        order=order,
+        partial(cross_entropy, label_smoothing=config.label_smoothing),
         seed=seed,
         epochs=config.epochs,
-        label_smoothing=config.label_smoothing,
     )
     apart = (model.keys.detach() - keys.keys).norm() / keys.keys.norm()
     return Measurement(
