@@ -150,6 +150,19 @@ def test_any_order_and_batching_give_the_same_regional_counts(seed, parts, other
         assert torch.equal(by_cluster.counts, expected.counts)
 
 
+def test_counts_of_many_codebooks_are_found_in_their_clusters():
+    books = 200  # 2,400 clusters in all, whose places need more than 32 bits
+    rng = np.random.default_rng(0)
+    codes, y = torch.from_numpy(rng.integers(9, size=(4, books))), torch.arange(4)
+    found = find_key_clusters(torch.from_numpy(rng.normal(size=(books, 9, 2)).astype(np.float32)))
+    states = [counts.grow(counts.start(books, 9, clusters=one), Y) for one in (found, None)]
+    direct, late = (counts.update(state, codes, y) for state in states)
+    late = counts.with_clusters(late, found)
+    by_cluster = [sparse.whole(state.by_cluster) for state in (direct, late)]
+    assert torch.equal(by_cluster[0].places, by_cluster[1].places)
+    assert torch.equal(by_cluster[0].counts, by_cluster[1].counts)
+
+
 def test_pruned_counts_keep_their_regions():
     codes, y = problem()
     found = find_key_clusters(keys())

@@ -33,7 +33,7 @@ from dkvb.benchmark.jobs import Job
 from dkvb.benchmark.paper import _models
 from dkvb.benchmark.paper._learned import accuracy, learn
 from dkvb.benchmark.paper.experiment import Measurement, Setup, make_measurement_job
-from dkvb.benchmark.paper.tables import group_by
+from dkvb.benchmark.paper.tables import accuracy_by_alpha, group_by
 from dkvb.benchmark.plots import Series, add_series, make_axes, save_figure
 from dkvb.benchmark.records import RunRecord, mean_and_std
 
@@ -147,20 +147,12 @@ def _measure(
     )
 
 
-def _by_alpha(records: Sequence[RunRecord], where: str) -> dict[float, list[float]]:
-    by: dict[float, list[float]] = {}
-    for record in records:
-        for point in record.extra.get(where, ()):
-            by.setdefault(point["alpha"], []).append(100 * point["accuracy"])
-    return by
-
-
 def make_table(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
     """Return the accuracy at each noise level."""
     rows = {}
     for name, group in group_by(records, lambda r: r.classifier).items():
         for where in UNITS:
-            by = _by_alpha(group, where)
+            by = accuracy_by_alpha(group, where)
             if by:
                 rows[f"{name}, {where}"] = {f"α {a:g}": mean_and_std(v) for a, v in by.items()}
     return rows
@@ -172,7 +164,7 @@ def plot(records: Sequence[RunRecord], path: Path, title: str) -> Path:
     figure, axes = make_axes(len(shown), width=5.5 * len(shown) + 2)
     for ax, where in zip(axes, shown, strict=True):
         lines = [
-            Series.from_values(name, _by_alpha(group, where))
+            Series.from_values(name, accuracy_by_alpha(group, where))
             for name, group in group_by(records, lambda r: r.classifier).items()
         ]
         add_series(ax, lines, log=True)

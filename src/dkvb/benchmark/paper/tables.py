@@ -64,6 +64,15 @@ def metric(records: Sequence[RunRecord], name: str, scale: float = 1.0) -> dict[
     return mean_and_std([record.metrics.get(name) for record in records], scale)
 
 
+def accuracy_by_alpha(records: Sequence[RunRecord], where: str) -> dict[float, list[float]]:
+    """Return accuracies in percent by noise level, for one unit of noise."""
+    by: dict[float, list[float]] = {}
+    for record in records:
+        for point in record.extra.get(where, ()):
+            by.setdefault(point["alpha"], []).append(100 * point["accuracy"])
+    return by
+
+
 def get_encoder(records: Sequence[RunRecord]) -> str:
     """Return the encoder of the records' embeddings."""
     return str(records[0].config.get("data", {}).get("encoder", "")) if records else ""

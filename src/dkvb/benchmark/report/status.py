@@ -7,12 +7,16 @@ import io
 from collections.abc import Mapping, Sequence
 
 from dkvb.benchmark.paper import EXPERIMENTS, load_experiment
+from dkvb.benchmark.paper.kinds import get_epochs
 from dkvb.benchmark.paper.statements.base import NOT_MEASURED, UNAVAILABLE
+from dkvb.benchmark.paper.tables import group_by
 from dkvb.benchmark.report.collect import Collection, Group
 from dkvb.benchmark.report.formatting import listed, ranges
 from dkvb.benchmark.report.verdicts import StatementVerdict
 
-_LENGTHS = {"cifar100": 500, "imagenet": 20}  # epochs per task; the others of the paper: 2,000
+# Epochs per task where the paper has an experiment: 2,000, but for these.
+_LENGTHS = {"cifar100": 500, "imagenet": 20}
+_PAPER_EPOCHS = 2000
 
 
 def make_status(collection: Collection, verdicts: Sequence[StatementVerdict]) -> dict[str, str]:
@@ -47,26 +51,38 @@ def _merged(groups: Sequence[Group]) -> list[tuple[str, list[Group]]]:
 
 def _describe(kind_and_groups: tuple[str, list[Group]]) -> str:
     kind, groups = kind_and_groups
-    name = groups[0].experiment
     where = listed(group.encoder.partition(" (")[0] for group in groups)
-    seeds = ranges(r.seed for group in groups for r in group.records if r.seed is not None)
     if kind == "synthetic" or "synthetic" in where:
         how = "measured on synthetic embeddings, whose accuracies are not comparable"
+        how += ", with changed settings" * (kind == "changed")
     else:
         place = f"on {where}" if where != "–" else "on points in the plane"
-        lengths = {
-            "full": _length(name),
-            "changed": "with changed settings",
-            "quick": "in quick runs only",
-        }
-        how = f"measured {lengths[kind]} {place}"
-    return f"{how} (seeds {seeds})"
+        how = f"measured {_length(kind, groups)} {place}"
+    return f"{how} ({_seeds(groups)})"
 
 
-def _length(name: str) -> str:
+def _length(kind: str, groups: Sequence[Group]) -> str:
+    name = groups[0].experiment
+    if kind != "full":
+        found = sorted(get_epochs(r for g in groups for r in g.records))
+        small = "size and length" if kind == "quick" else "length"
+        return f"at reduced {small}" + f" ({listed(map(str, found))} epochs)" * bool(found)
     epochs = getattr(load_experiment(name).PAPER, "epochs", None)
-    full = epochs is None or epochs >= _LENGTHS.get(name, 2000)
-    return "at full length" if full else f"with {epochs} epochs, our settings"
+    if epochs is None or epochs >= _LENGTHS.get(name, _PAPER_EPOCHS):
+        return "at full length"
+    return f"at a length of our choice ({epochs} epochs; the paper gives none)"
+
+
+def _seeds(groups: Sequence[Group]) -> str:
+    """Return the seeds, and those of classifiers that have fewer."""
+    records = [record for group in groups for record in group.records]
+    usual = ranges(r.seed for r in records if r.seed is not None)
+    own = {
+        name: ranges(r.seed for r in same if r.seed is not None)
+        for name, same in group_by(records, lambda r: r.classifier).items()
+    }
+    fewer = [f"{name}: seeds {seeds}" for name, seeds in own.items() if seeds != usual]
+    return "; ".join([f"seeds {usual}", *fewer])
 
 
 def status_csv(status: Mapping[str, str]) -> str:

@@ -218,7 +218,7 @@ def hash_factors(n_codebooks: int, device: torch.device) -> Tensor:
 def with_clusters(state: CountState, clusters: KeyClusters) -> CountState:
     """The same state, what was counted being counted by clusters as well."""
     pair, class_index = state.whole.places // CLASS_STRIDE, state.whole.places % CLASS_STRIDE
-    places = clusters.cells[:, pair] * CLASS_STRIDE + class_index  # (R, E)
+    places = clusters.cells[:, pair].long() * CLASS_STRIDE + class_index  # (R, E)
     counts = state.whole.counts.expand(len(places), -1)
     found = in_order(places.flatten(), counts.flatten())
     return replace(state, clusters=clusters, by_cluster=(found,))

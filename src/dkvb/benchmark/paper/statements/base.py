@@ -157,6 +157,30 @@ def meets_number(experiment: str, row: str, encoder: str) -> Callable[[Records],
     return evaluate
 
 
+def number(
+    experiment: str, row: str, encoder: str, text: str, place: str, unavailable: str = ""
+) -> Statement:
+    """Return the statement that a classifier reaches the paper's final accuracy."""
+    order = "i.i.d." if row.endswith("(iid)") else "class-incremental"
+    expiry = ", with the reference expiry of keys if measured" * row.startswith("bottleneck")
+    return Statement(
+        text,
+        place,
+        (experiment,),
+        f"final accuracy, {order}",
+        f"the tolerance of targets.csv{expiry}",
+        meets_number(experiment, row, encoder),
+        unavailable=unavailable,
+    )
+
+
+def nearly_equal(by: Mapping[Any, float]) -> Result:
+    """Compare the range of several final accuracies with the threshold of indifference."""
+    if len(by) < 2:
+        return None
+    return max(by.values()) - min(by.values()) <= threshold("insensitive"), listed(by)
+
+
 __all__ = [
     "ORDERS",
     "Records",
@@ -171,6 +195,8 @@ __all__ = [
     "means_by",
     "meets_number",
     "name_of",
+    "nearly_equal",
+    "number",
     "sweep",
     "threshold",
     "values_within",
