@@ -224,12 +224,15 @@ def _counts(shape: Shape, n: int) -> Prepared:
             return 0
         local = counts.update(empty, codes, y)
         longest = max(process_group.all_gather_objects(len(local.whole)))
-        kept = max(process_group.all_gather_objects(len(local.kept_codes)))
+        rows = max(process_group.all_gather_objects(len(local.kept_codes)))
+        kept = volume.kept_rows(rows, s.n_codebooks)
+        if any(process_group.all_gather_objects(local.sketch is not None)):
+            cells = max(process_group.all_gather_objects(len(local.kept.cells)))
+            kept = volume.sketch_cells(cells, s.n_codebooks)
         per_class = 8 * Y
         if sends_table(longest, s.n_codebooks * s.n_pairs * Y):
-            table = volume.counts_table(s.n_codebooks, s.n_pairs, Y)
-            return table + volume.kept_rows(kept, s.n_codebooks) + per_class
-        return volume.counts_lists(longest, kept, s.n_codebooks) + per_class
+            return volume.counts_table(s.n_codebooks, s.n_pairs, Y) + kept + per_class
+        return volume.counts_lists(longest, 0, s.n_codebooks) + kept + per_class
 
     return lambda: update_together(empty, codes, y), promised
 

@@ -167,18 +167,20 @@ def test_sums_know_some_of_it():
         assert before()
 
 
-def test_sums_that_could_not_be_exact_are_refused(monkeypatch):
+def test_sums_go_on_where_a_float_ends(monkeypatch):
+    """With high limbs: the same in any order, the same solution, and back again without them."""
     rule = rule_with(np.arange(50))
-    other = rule_with(np.arange(50))
-    before, sums = same_state(rule), rule.state_.sums
-    largest = max(float(m.diagonal().max()) for m in (sums.learned, sums.held))
-    monkeypatch.setattr("dkvb.rules.least_squares.ridge.EXACT", 1.5 * largest)
-    learn(rule_with(), np.arange(50))
-    merge = lambda: rule.merge(other, torch.arange(4), 4)  # noqa: E731
-    for change in (lambda: learn(rule, np.arange(50)), merge):
-        with pytest.raises(ValueError, match="2\\*\\*53"):
-            change()
-        assert before()
+    plain = rule.merge(rule_with(np.arange(50, 80)), torch.arange(4), 4)
+    monkeypatch.setattr("dkvb.rules.least_squares.ridge.LIMB", 2.0**34)
+    first, second = rule_with(np.arange(50)), rule_with(np.arange(50, 80))
+    both = first.merge(second, torch.arange(4), 4)
+    assert both.state_.sums.learned.gram_high is not None
+    assert same_bits(both, second.merge(first, torch.arange(4), 4))
+    assert same_bits(both, rule_with(np.arange(80)))
+    assert same_bits(unlearn(both, np.arange(50, 80))[0], first)
+    batch = Batch(KEYS, X[:20])
+    assert torch.equal(both.scores(batch), plain.scores(batch))
+    assert same_bits(unlearn(both, np.arange(80))[0], rule_with())
 
 
 def test_merge_refuses_what_it_cannot_add():

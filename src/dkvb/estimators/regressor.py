@@ -201,6 +201,7 @@ def _solution(sums: RidgeSums) -> tuple[Tensor, Tensor, Tensor]:
     scale = torch.where(variance > 0, variance, 1.0).sqrt()
 
     def standardised(part: Moments) -> Moments:
+        part = part.rounded()
         n, of_phi = part.total[-1], part.cross[:, -1:]
         return Moments(
             part.gram,

@@ -26,7 +26,7 @@ NOT_LEARNED = (
 )
 CLASS_WEIGHTS = ("balanced", None)
 MOST_CLASSES = 1 << 20  # that places of counts can hold
-MOST_OF_A_CLASS = (1 << 31) - 1  # rows, that counts can hold
+MOST_OF_A_CLASS = (1 << 53) - 1  # rows, that float64 tells apart
 TOO_MANY_CLASSES = (
     "y: expected at most {} classes in a model; got {}; nothing was changed; learn the rest in "
     "another model"

@@ -20,8 +20,9 @@ from dkvb import BottleneckClassifier, fit_keys
 from dkvb._support.process_group import all_gather, all_gather_objects, all_to_all
 from dkvb._support.process_group import parts, shard, traffic
 from dkvb.rules import rule_class
-from dkvb.rules.counts import processes
+from dkvb.rules.counts import class_sums, processes
 from dkvb.rules.counts import state as counts
+from dkvb.rules.least_squares import ridge
 
 C, K, D, M, N = {C}, {K}, {D}, {M}, {N}
 CUTS = {{1: [0, N], 2: [0, 100, N], 4: [0, 3, 3, 300, N]}}  # uneven, and one has nothing
@@ -100,6 +101,11 @@ def learn(X, y, key_rows):
             "state": counts.canonical(state), "traffic": since(before),
             "entries": len(counts.update(empty, codes.int(), columns).whole),
         }}
+    # As with billions of rows: rows that are kept are sketched, and sums have high limbs.
+    counts.PENDING, ridge.LIMB, class_sums.FULL, processes.FULL = 5, 2.0**34, 1 << 20, 1 << 20
+    for rule in ("counts", "least_squares"):
+        model = BottleneckClassifier(fitted, rule).partial_fit(X[own], y[own])
+        found["many", rule] = model.partial_fit(X[own], y[own]).state_tensors()
     return found
 
 
@@ -189,6 +195,16 @@ def test_sgd_is_that_of_one_process(found):
             torch.testing.assert_close(one["scores"], expected["scores"], rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("rule", ["counts", "least_squares"])
+def test_many_rows_give_the_same_bits(found, rule):
+    expected = found[1][0]["learned"]["many", rule]
+    assert rule == "counts" or "gram_high" in expected
+    for _, _, one in others(found):
+        tensors = one["learned"]["many", rule]
+        assert tensors.keys() == expected.keys()
+        assert all(torch.equal(tensor, expected[name]) for name, tensor in tensors.items())
+
+
 def test_every_process_knows_all_classes_and_rows(found):
     for _, _, one in [(1, 0, found[1][0]), *others(found)]:
         for rule in ("counts", "least_squares", "sgd"):
@@ -226,7 +242,7 @@ def test_bytes_are_what_shapes_say(found):
 
         everyones = [other["learned"]["lists"] for other in found[size]]
         longest = max(other["entries"] for other in everyones)
-        kept = len(everyones[0]["state"]["kept"])
+        kept = int(everyones[0]["state"]["kept_times"].sum())
         lists, table = learned["lists"]["traffic"], learned["table"]["traffic"]
         assert table["all_reduce"] == volume.counts_table(C, K, 7) + 7 * 8
         assert lists["all_reduce"] == 7 * 8

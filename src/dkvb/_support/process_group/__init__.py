@@ -166,10 +166,11 @@ def all_gather(tensor: Tensor, kind: str = "all_gather") -> list[Tensor]:
     lengths = torch.zeros(_group.size, dtype=torch.int64)
     lengths[_group.rank] = len(tensor)
     longest = int(all_reduce(lengths, "notes").max())
-    row = tensor.contiguous().flatten().view(torch.uint8)  # bytes: no backend knows every dtype
     each = math.prod(tensor.shape[1:]) * tensor.element_size()
-    filled = row.new_zeros(longest * each)
-    filled[: len(row)] = row
+    # As bytes, since no backend knows every dtype; an empty tensor may have strides without any.
+    filled = torch.zeros(longest * each, dtype=torch.uint8, device=tensor.device)
+    if tensor.numel():
+        filled[: tensor.nbytes] = tensor.contiguous().flatten().view(torch.uint8)
     with _collective(kind, filled.nbytes):
         moved = _movable(filled)
         out = [torch.empty_like(moved) for _ in range(_group.size)]

@@ -35,6 +35,11 @@ def kept_rows(kept: int, C: int) -> int:
     return kept * (2 * C + 8)
 
 
+def sketch_cells(cells: int, C: int) -> int:
+    """The sketch of these rows where they are many, the most cells of any process."""
+    return cells * (4 * C + 24)
+
+
 def least_squares(M: int, Y: int, stripe: int = 512) -> int:
     """All sums, twice: of rows learned from and of those held out."""
     gram = sum(min(stripe, M - a) * (M - a) for a in range(0, M, stripe))

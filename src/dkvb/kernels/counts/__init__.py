@@ -1,8 +1,8 @@
 """Counts of pairs and classes: tables, sorted lists, sums over what rows find in these.
 
-A list is (places (E,) int64 ascending and distinct, counts (E,) int32), where a place is
-pair · CLASS_STRIDE + class. `backend` gives the module that works on a device; `oracle` says what
-each function does.
+A list is (places (E,) int64 ascending and distinct, counts (E,) int32, or int64 where one needs
+it), where a place is pair · CLASS_STRIDE + class. `backend` gives the module that works on a
+device; `oracle` says what each function does.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ import torch
 from torch import Tensor
 
 from dkvb.kernels import choose
-from dkvb.kernels.counts.places import CLASS_STRIDE
+from dkvb.kernels.counts.places import CLASS_STRIDE, NARROW, narrowed
 
-__all__ = ["CLASS_STRIDE", "Bounded", "backend"]
+__all__ = ["CLASS_STRIDE", "NARROW", "Bounded", "backend", "narrowed"]
 
 
 class Bounded(NamedTuple):
     """A list, and where the entries of each pair begin in it."""
 
     places: Tensor  # (E,) int64
-    counts: Tensor  # (E,) int32
+    counts: Tensor  # (E,) int32 or int64
     bounds: Tensor  # (pairs + 1,) int64
 
 

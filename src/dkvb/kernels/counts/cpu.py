@@ -12,7 +12,7 @@ from torch import Tensor
 from dkvb._support.hashing import scalar_bits
 from dkvb.kernels._numba import check_codes, compiled, run, take
 from dkvb.kernels.counts import oracle
-from dkvb.kernels.counts.places import CLASS_STRIDE
+from dkvb.kernels.counts.places import CLASS_STRIDE, NARROW, narrowed
 
 if TYPE_CHECKING:
     from dkvb.kernels.counts import Bounded
@@ -78,15 +78,18 @@ def join(
 ) -> tuple[Tensor, Tensor]:
     """Walk through both lists at once."""
     most = len(places_a) + len(places_b)
-    places, counts = torch.empty(most, dtype=torch.int64), torch.empty(most, dtype=torch.int32)
-    tensors = (places_a, counts_a, places_b, counts_b, places, counts)
+    largest = sum(max(abs(int(end)) for end in c.aminmax()) for c in (counts_a, counts_b) if len(c))
+    dtype = torch.int32 if largest < NARROW else torch.int64
+    places, counts = torch.empty(most, dtype=torch.int64), torch.empty(most, dtype=dtype)
+    tensors = (places_a, counts_a.to(dtype), places_b, counts_b.to(dtype), places, counts)
     length = _join(*[t.contiguous().numpy() for t in tensors])
-    return places[:length].clone(), counts[:length].clone()
+    counts = counts[:length]
+    return places[:length].clone(), counts.clone() if largest < NARROW else narrowed(counts)
 
 
 @compiled
 def _join(
-    places_a: I64, counts_a: I32, places_b: I64, counts_b: I32, places: I64, counts: I32
+    places_a: I64, counts_a: Any, places_b: I64, counts_b: Any, places: I64, counts: Any
 ) -> int:
     a = b = length = 0
     while a < len(places_a) or b < len(places_b):
@@ -120,7 +123,7 @@ def _pool(
     worker: int,
     workers: int,
     places: I64,
-    counts: I32,
+    counts: Any,
     bounds: I64,
     pairs: I64,
     out: I64,
@@ -158,10 +161,10 @@ def _pool_logs(
     worker: int,
     workers: int,
     places: I64,
-    counts: I32,
+    counts: Any,
     bounds: I64,
     cluster_places: I64,
-    cluster_counts: I32,
+    cluster_counts: Any,
     cluster_bounds: I64,
     pairs: I64,
     clusters: I64,

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from dkvb._support.hashing import bits
-from dkvb.kernels.counts.places import CLASS_STRIDE
+from dkvb.kernels.counts.places import CLASS_STRIDE, narrowed
 
 if TYPE_CHECKING:
     from dkvb.kernels.counts import Bounded
@@ -26,7 +26,7 @@ def count(codes: Tensor, class_index: Tensor, n_pairs: int) -> tuple[Tensor, Ten
         rows = slice(first, first + len(part))
         places = (part.long() + first_pairs) * CLASS_STRIDE + class_index[rows, None]
         distinct, counts = torch.unique(places, return_counts=True)
-        lists.append((distinct, counts.to(torch.int32)))
+        lists.append((distinct, narrowed(counts)))
     while len(lists) > 1:  # lists of similar length
         lists = [
             join(*lists[i], *lists[i + 1]) if i + 1 < len(lists) else lists[i]
@@ -44,7 +44,7 @@ def join(
     distinct, group = torch.unique_consecutive(places, return_inverse=True)
     total = torch.zeros_like(distinct).index_add_(0, group, counts)
     kept = total != 0
-    return distinct[kept], total[kept].to(torch.int32)
+    return distinct[kept], narrowed(total[kept])
 
 
 def pool(found: Bounded, pairs: Tensor, n_columns: int) -> Tensor:

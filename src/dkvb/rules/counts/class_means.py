@@ -31,6 +31,7 @@ from dkvb._support.validation import check_memory
 from dkvb.bottleneck import Batch
 from dkvb.bottleneck.heads import FixedPoint
 from dkvb.kernels.nearest import tree_sum
+from dkvb.rules.counts.class_sums import FULL, HALF, LIMB, MASK, ClassSums, in_limbs
 
 WEIGHT = 40.0  # λ along axes that were whitened: hundreds of directions count alike
 PLAIN_WEIGHT = 15.0  # λ in embeddings as they are, where few directions dominate
@@ -44,11 +45,12 @@ _LARGEST_ENTRY, _LARGEST_SQUARE = 2.0**26, 2.0**45  # of rows and squares that a
 _LARGEST_NORM = 2.0**27  # of a column of the matrix: its products with rows stay below 2⁵³
 _FRACTION = 2.0**20  # steps of what rounding takes from rows
 _CHUNK_ELEMENTS = 1 << 22  # of rows in float64 at a time: 32 MB
+_CHUNK_ROWS = 1 << 15  # at a time at most, so that their sums stay below 2⁶⁰
 
 
-def sums_of(batch: Batch, class_index: Tensor, n_classes: int) -> Tensor:
-    """Sums over the rows of each class (Y, m + p + 1) int64: of rows, of squares along each axis,
-    and of squared lengths."""
+def sums_of(batch: Batch, class_index: Tensor, n_classes: int) -> ClassSums:
+    """Sums over the rows of each class (Y, m + p + 1): of rows, of squares along each axis, and of
+    squared lengths."""
     space = batch.keys.fixed_point
     m, p = space.axes.shape
     check_memory(
@@ -58,13 +60,16 @@ def sums_of(batch: Batch, class_index: Tensor, n_classes: int) -> Tensor:
         class_index.device,
     )
     sums = torch.zeros((n_classes, m + p + 1), dtype=torch.int64, device=class_index.device)
-    for part, x in batch.chunks(max(1, _CHUNK_ELEMENTS // m)):
+    high = None
+    for part, x in batch.chunks(max(1, min(_CHUNK_ELEMENTS // m, _CHUNK_ROWS))):
         rows = space.rows(x).round()
         lengths = rows.clamp(-_LARGEST_ENTRY, _LARGEST_ENTRY).long().square().sum(dim=1)
         squares = torch.cat([(rows @ space.axes).square(), lengths.double()[:, None]], dim=1)
         squares = (squares * space.square_steps).clamp(max=_LARGEST_SQUARE).round()
         sums.index_add_(0, class_index[part], torch.cat([rows, squares], dim=1).long())
-    return sums
+        if high is not None or bool((sums.abs() >= FULL).any()):
+            sums, high = in_limbs(sums, high)
+    return ClassSums(sums, high)
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,13 +90,18 @@ class ClassMeans:
 
     @classmethod
     def fit(
-        cls, space: FixedPoint, sums: Tensor, per_class: Tensor, balanced: bool, scale: float = 1.0
+        cls,
+        space: FixedPoint,
+        sums: ClassSums,
+        per_class: Tensor,
+        balanced: bool,
+        scale: float = 1.0,
     ) -> ClassMeans:
         """From sums (Y, m + p + 1) over rows, so many of each class (Y,); scores are multiplied by
         `scale`."""
         (m, p), n, seen = space.axes.shape, int(per_class.sum()), int((per_class > 0).sum())
         rows_per_class = max(1.0, n / max(1, seen))
-        weights, largest = sums.new_ones(1, dtype=torch.float64), 1.0
+        weights, largest = space.variances.new_ones(1), 1.0
         if p:
             shrinkage = SHRINKAGE / rows_per_class * fmean(space.variances.tolist())
             along_axes = 1 / (space.variances + shrinkage)
@@ -100,14 +110,20 @@ class ClassMeans:
 
         # Sums over axes and classes are exact or rounded once: no order of classes changes them.
         counts = per_class.clamp(min=1).double()
-        means = (sums[:, :m].double() / counts[:, None]).round()
-        centre = (sums[:, :m].sum(dim=0, keepdim=True).double() / max(1, n)).round()
+        by_class = sums.low.double()
+        over_all = (sums.low >> HALF).sum(dim=0).double() * 2.0**HALF  # (m + p + 1,)
+        over_all += (sums.low & MASK).sum(dim=0).double()
+        if sums.high is not None:
+            by_class += sums.high.double() * 2.0**LIMB
+            over_all += sums.high.sum(dim=0).double() * 2.0**LIMB
+        means = (by_class[:, :m] / counts[:, None]).round()
+        centre = (over_all[None, :m] / max(1, n)).round()
         points = torch.cat([means, centre])  # (Y + 1, m)
         along = points @ space.axes  # (Y + 1, p)
         squares = torch.cat([along.square(), points.square().sum(dim=1, keepdim=True)], dim=1)
         squares = squares / space.steps**2  # (Y + 1, p + 1)
         lengths = means.new_tensor([math.fsum(row) for row in (squares * weights).tolist()])
-        total = sums[:, m:].sum(dim=0).double() / (space.square_steps * space.steps**2)  # (p + 1,)
+        total = over_all[m:] / (space.square_steps * space.steps**2)  # (p + 1,)
 
         # The variance around the mean of all counts for one row, and for all where every class has
         # one.

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from dkvb._support.hashing import bits
 from dkvb.bottleneck import Keys
-from dkvb.kernels.counts import CLASS_STRIDE, backend
+from dkvb.kernels.counts import CLASS_STRIDE
 from dkvb.rules.calibration import PRIOR_WIDTH, fit_temperature
 from dkvb.rules.counts.class_means import TEMPERATURE_WIDTH
 from dkvb.rules.counts.posterior import (
@@ -90,38 +90,41 @@ def left_out_logs(
 def kept_rows(state: CountState, most: int) -> KeptRows:
     """At most `most` distinct kept rows whose class has another row.
 
-    Every class gives the same share of its distinct rows, and its rows together stand for all that
-    are kept of it. Class indices follow the order in which classes appeared, so they decide
-    nothing: rows are ordered by the hash of their codes, classes by a hash of all their kept rows.
+    Every class gives the same share of its kept rows, as far as the sketch gives them back, and its
+    rows together stand for all that are kept of it. Class indices follow the order in which classes
+    appeared, so they decide nothing: rows are ordered by the hash of their codes, classes by a hash
+    of all their rows.
     """
-    others = state.per_class[state.kept_class_index] > 1
-    codes, class_index = state.kept_codes[others], state.kept_class_index[others]
-    hashes = backend(codes.device).hash_codes(codes, hash_factors(codes.shape[1], codes.device))
-    pairs = torch.stack([class_index, hashes], dim=1)
-    distinct, group, times = torch.unique(pairs, dim=0, return_inverse=True, return_counts=True)
-    example = torch.empty_like(times)
-    example[group] = torch.arange(len(pairs), device=pairs.device)  # any: their codes are equal
+    kept = state.kept
+    factors = hash_factors(state.n_codebooks, state.device)
+    rows, hashes = kept.rows(state.n_pairs, factors)
+    others = state.per_class[rows.class_index] > 1
+    pairs = torch.stack([rows.class_index, hashes], dim=1)[others]
+    distinct, group = torch.unique(pairs, dim=0, return_inverse=True)  # sorted; all are distinct
+    example = torch.empty_like(group)
+    example[group] = torch.arange(len(pairs), device=pairs.device)
+    codes, times = rows.codes[others], rows.times[others][example]
     of_class, weight = distinct[:, 0], times.double()
+    zeros = torch.zeros(len(state.per_class), dtype=torch.float64, device=codes.device)
+    every = zeros.index_add(0, kept.class_index, kept.times.double())  # (Y,)
     if len(distinct) > most:
-        chosen = _evenly(distinct, times, most)
-        kept = torch.zeros(len(state.per_class), dtype=torch.float64, device=codes.device)
-        kept = kept.index_add(0, of_class, weight)  # (Y,)
-        taken = torch.zeros_like(kept).index_add(0, of_class[chosen], weight[chosen])
-        weight = weight * (kept / taken)[of_class]
+        chosen = _evenly(distinct, times, every, most)
         example, of_class, weight = example[chosen], of_class[chosen], weight[chosen]
-    return KeptRows(codes[example], of_class, weight)
+    taken = zeros.index_add(0, of_class, weight)
+    return KeptRows(codes[example], of_class, weight * (every / taken)[of_class])
 
 
-def _evenly(distinct: Tensor, times: Tensor, most: int) -> Tensor:
+def _evenly(distinct: Tensor, times: Tensor, every: Tensor, most: int) -> Tensor:
     """Which (d,) bool of the distinct rows (class, hash) (d, 2), in ascending order, to take: at
-    most `most`, of each class the same share up to one row."""
+    most `most`, of each class in proportion to the rows kept of it (Y,), as far as there are so
+    many."""
     class_index, row_hash = distinct.T
-    size = torch.bincount(class_index)  # (Y,)
+    size = torch.bincount(class_index, minlength=len(every))  # (Y,)
     rank = torch.arange(len(distinct), device=distinct.device)
     rank = rank - (size.cumsum(0) - size)[class_index]
     content = torch.zeros_like(size).index_add(0, class_index, row_hash * times)  # wraps
     offset = (bits(4, content, 0, 0) >> 10).double() / (1 << 53)  # (Y,) in [0, 1)
     # Spread evenly over [0, 1) in each class; classes with the same kept rows tie, and those at the
     # limit are left out together.
-    position = (rank + offset[class_index]) / size[class_index]  # (d,)
+    position = (rank + offset[class_index]) / every[class_index]  # (d,)
     return position < position.sort().values[most]

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dkvb.bottleneck.heads import FixedPoint
-from dkvb.kernels.counts import CLASS_STRIDE, Bounded, backend
+from dkvb.kernels.counts import CLASS_STRIDE, Bounded, backend, narrowed
 from dkvb.rules.counts.class_means import ClassMeans
 from dkvb.rules.counts.sparse import of_pairs, whole
 from dkvb.rules.counts.state import CountState
@@ -256,5 +256,6 @@ def _bounded_table(table: NDArray[np.int64]) -> Bounded:
     table = table.reshape(-1, table.shape[2])
     pair, class_index = np.nonzero(table)
     bounds = np.searchsorted(pair, np.arange(len(table) + 1))
-    found = pair * CLASS_STRIDE + class_index, table[pair, class_index].astype(np.int32), bounds
-    return Bounded(*map(torch.from_numpy, found))
+    places = torch.from_numpy(pair * CLASS_STRIDE + class_index)
+    counts = narrowed(torch.from_numpy(table[pair, class_index]))
+    return Bounded(places, counts, torch.from_numpy(bounds))

@@ -16,6 +16,7 @@ from dkvb.rules.base import CLASS_WEIGHTS, Evidence, Rule
 from dkvb.rules.counts import leave_one_out, posterior, serialisation
 from dkvb.rules.counts import state as counts
 from dkvb.rules.counts.class_means import sums_of
+from dkvb.rules.counts.class_sums import ClassSums
 from dkvb.rules.counts.export import CountsView
 from dkvb.rules.counts.posterior import Posterior
 from dkvb.rules.counts.processes import update_together
@@ -86,8 +87,8 @@ class Counts(Rule):
 
     def _sums(
         self, batch: Batch | JournaledRows, class_index: Tensor, n_classes: int
-    ) -> Tensor | None:
-        """Sums of rows by class (Y, m + p + 1); None where the state or the journal has none."""
+    ) -> ClassSums | None:
+        """Sums of rows by class; None where the state or the journal has none."""
         if isinstance(batch, JournaledRows):
             return batch.class_sums(class_index, n_classes)
         return None if self.state_.class_sums is None else sums_of(batch, class_index, n_classes)

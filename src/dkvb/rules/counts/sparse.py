@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dkvb.kernels.counts import CLASS_STRIDE, backend
+from dkvb.kernels.counts import CLASS_STRIDE, backend, narrowed
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,7 +23,7 @@ class SparseCounts:
     """A sorted list of places (pair · CLASS_STRIDE + class) and the counts there."""
 
     places: Tensor  # (E,) int64, ascending, distinct
-    counts: Tensor  # (E,) int32
+    counts: Tensor  # (E,) int32, or int64 where one needs it
 
     def __len__(self) -> int:
         return len(self.places)
@@ -55,7 +55,7 @@ def in_order(places: Tensor, counts: Tensor) -> SparseCounts:
         return SparseCounts(places, counts[order])
     distinct, group = torch.unique_consecutive(places, return_inverse=True)
     total = torch.zeros_like(distinct).index_add_(0, group, counts[order].long())
-    return SparseCounts(distinct, total.to(torch.int32))
+    return SparseCounts(distinct, narrowed(total))
 
 
 def at(lists: Sequence[SparseCounts], places: Tensor) -> Tensor:

@@ -2,16 +2,15 @@
 
 Counts are integers over (pair, class), kept as sorted lists of those that are not zero (`sparse`),
 so that memory follows what was seen and not pairs × classes. The same counts are aggregated over
-clusters of keys, cached. The codes and labels of one row in 20, picked by a hash of the codes, are
-kept as they are: they say how far scores can be trusted (`leave_one_out`). Embeddings are summed by
-class (`class_means`).
+clusters of keys, cached. One row in 20, picked by a hash of the codes, goes into a sketch, from
+which some rows of each class can be read (`sketch`): they say how far scores can be trusted
+(`leave_one_out`). Embeddings are summed by class (`class_means`).
 
 The state depends on what was counted alone: not on order, batches or processes.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, fields, replace
 from functools import cache, cached_property
 
@@ -23,6 +22,8 @@ from dkvb._support.hashing import bits
 from dkvb.bottleneck.key_clusters import KeyClusters
 from dkvb.kernels.counts import CLASS_STRIDE, backend
 from dkvb.rules.base import NOT_LEARNED
+from dkvb.rules.counts.class_sums import FULL, ClassSums, by_class, in_limbs
+from dkvb.rules.counts.sketch import KEPT, Sketch, added, sketch_of
 from dkvb.rules.counts.sparse import (
     SparseCounts,
     Tallies,
@@ -32,24 +33,25 @@ from dkvb.rules.counts.sparse import (
     whole,
 )
 
-KEPT = 20  # one row in this many is kept
+PENDING = 2048  # kept rows that wait to be sketched, and a quarter of the sketch
 GROWTH = 4  # a list is merged into the one before it unless that one is this many times longer
 
 
 @dataclass(frozen=True, eq=False)
 class CountState:
-    """Tallies whose sum is n[c, k, y], the rows per class, and the rows kept as they are."""
+    """Tallies whose sum is n[c, k, y], the rows per class, and the rows kept for calibration."""
 
     n_codebooks: int
     n_pairs: int
     smoothed_pairs: int  # pairs per codebook that smoothing spreads over: all, pruned ones included
     tallies: Tallies
     per_class: Tensor  # (Y,) int64
-    kept_codes: Tensor  # (S, C) int32
+    kept_codes: Tensor  # (S, C) int32, of rows that are not in the sketch yet
     kept_class_index: Tensor  # (S,) int64
     clusters: KeyClusters | None = None
     by_cluster: Tallies = ()  # the same counts aggregated over clusters: R·C codebooks of G
-    class_sums: Tensor | None = None  # (Y, m + p + 1) int64; None where the first rows had none
+    class_sums: ClassSums | None = None  # None where the first rows had none
+    sketch: Sketch | None = None  # None where no row is in it
 
     @property
     def device(self) -> torch.device:
@@ -68,6 +70,13 @@ class CountState:
             total.index_add_(0, one.places // CLASS_STRIDE, one.counts.long())
         return total.view(self.n_codebooks, self.n_pairs)
 
+    @cached_property
+    def kept(self) -> Sketch:
+        """All rows kept for calibration."""
+        factors = hash_factors(self.n_codebooks, self.device)
+        rows = sketch_of(self.kept_codes, self.kept_class_index, factors)
+        return rows if self.sketch is None else added([self.sketch, rows])
+
     def __getstate__(self) -> dict[str, object]:
         return {f.name: getattr(self, f.name) for f in fields(self)}  # the rest can be found again
 
@@ -81,7 +90,8 @@ class CountState:
             kept_class_index=self.kept_class_index.to(device),
             clusters=self.clusters and self.clusters.to(device),
             by_cluster=tuple(one.to(device) for one in self.by_cluster),
-            class_sums=None if self.class_sums is None else self.class_sums.to(device),
+            class_sums=self.class_sums and self.class_sums.to(device),
+            sketch=self.sketch and self.sketch.to(device),
         )
 
 
@@ -106,14 +116,16 @@ def start(
         none,
         clusters,
         () if clusters is None else empty,
-        None if sums_width is None else none.new_zeros((0, sums_width)),
+        None if sums_width is None else ClassSums(none.new_zeros((0, sums_width))),
     )
 
 
 def grow(state: CountState, n_classes: int) -> CountState:
     """The same state with more classes."""
     more, sums = n_classes - len(state.per_class), state.class_sums
-    sums = None if sums is None else pad(sums, (0, 0, 0, more))
+    if sums is not None:
+        high = None if sums.high is None else pad(sums.high, (0, 0, 0, more))
+        sums = ClassSums(pad(sums.low, (0, 0, 0, more)), high)
     return replace(state, per_class=pad(state.per_class, (0, more)), class_sums=sums)
 
 
@@ -121,12 +133,11 @@ def update(
     state: CountState,
     codes: Tensor,
     class_index: Tensor,
-    class_sums: Tensor | None = None,
+    class_sums: ClassSums | None = None,
     sign: int = 1,
 ) -> CountState:
-    """Count codes (n, C) of rows with classes (n,) and add their sums (Y, m + p + 1); `sign=-1`
-    takes both away again. Where some rows have no sums, those of others say nothing: all are
-    dropped.
+    """Count codes (n, C) of rows with classes (n,) and add their sums; `sign=-1` takes both away
+    again. Where some rows have no sums, those of others say nothing: all are dropped.
     """
     kernels, K = backend(codes.device), state.n_pairs
     change = SparseCounts(*kernels.count(codes, class_index, K))
@@ -136,16 +147,19 @@ def update(
         clusters = of_key[:, books, codes.long()].transpose(0, 1).flatten(1).int()  # (n, R·C)
         G = state.clusters.sizes.shape[2]
         in_clusters = SparseCounts(*kernels.count(clusters, class_index, G))
-    hashes = kernels.hash_codes(codes, hash_factors(codes.shape[1], codes.device))
-    kept = torch.nonzero(hashes % KEPT == 0)[:, 0]
-    kept_rows = some_rows(codes, kept), class_index[kept]
+    factors = hash_factors(codes.shape[1], codes.device)
+    kept = torch.nonzero(kernels.hash_codes(codes, factors) % KEPT == 0)[:, 0]
+    # torch cannot index uint16 on every device.
+    narrow = codes.dtype == torch.uint16
+    kept_codes = codes.view(torch.int16)[kept].int() & 0xFFFF if narrow else codes[kept].int()
+    kept_class_index, sketch = class_index[kept], state.sketch
     if sign > 0:
-        kept_codes = torch.cat([state.kept_codes, kept_rows[0]])
-        kept_class_index = torch.cat([state.kept_class_index, kept_rows[1]])
+        kept_codes = torch.cat([state.kept_codes, kept_codes])
+        kept_class_index = torch.cat([state.kept_class_index, kept_class_index])
     else:
-        left = _left_after(state, *kept_rows)
-        kept_codes, kept_class_index = state.kept_codes[left], state.kept_class_index[left]
-    sums, by_cluster = state.class_sums, state.by_cluster
+        sketch = added([state.kept], gone=sketch_of(kept_codes, kept_class_index, factors))
+        kept_codes, kept_class_index = kept_codes[:0], kept_class_index[:0]
+    by_cluster = state.by_cluster
     if in_clusters is not None:
         by_cluster = _with_change(by_cluster, in_clusters, sign)
     after = replace(
@@ -156,11 +170,34 @@ def update(
         kept_codes=kept_codes,
         kept_class_index=kept_class_index,
         by_cluster=by_cluster,
-        class_sums=None if sums is None or class_sums is None else sums + sign * class_sums,
+        class_sums=_sums(state.class_sums, class_sums, sign),
+        sketch=sketch,
     )
     if sign < 0:
         _check_learned(after, change)
+    elif len(kept_codes) > PENDING:
+        return _sketched(after)
     return after
+
+
+def _sketched(state: CountState) -> CountState:
+    """The same state, with the rows that wait in the sketch if they are many."""
+    if state.sketch is not None and len(state.kept_codes) < len(state.sketch.cells) // 4:
+        return state
+    none = state.kept_codes[:0], state.kept_class_index[:0]
+    return replace(state, sketch=state.kept, kept_codes=none[0], kept_class_index=none[1])
+
+
+def _sums(first: ClassSums | None, second: ClassSums | None, sign: int = 1) -> ClassSums | None:
+    """The sums of both, or their difference; None where the rows of one have none."""
+    if first is None or second is None:
+        return None
+    low, high = first.low + sign * second.low, first.high
+    if high is None and second.high is None and not bool((low.abs() >= FULL).any()):
+        return ClassSums(low)
+    if second.high is not None:
+        high = sign * second.high if high is None else high + sign * second.high
+    return in_limbs(low, high)
 
 
 def _with_change(lists: Tallies, change: SparseCounts, sign: int = 1) -> Tallies:
@@ -172,41 +209,15 @@ def _with_change(lists: Tallies, change: SparseCounts, sign: int = 1) -> Tallies
     return (*rest, last)
 
 
-def _left_after(state: CountState, gone_codes: Tensor, gone_class_index: Tensor) -> Tensor:
-    """Which kept rows (S,) bool are left when others are taken away, each once."""
-    gone = Counter(_as_bytes(gone_codes, gone_class_index))
-    left = torch.ones(len(state.kept_codes), dtype=torch.bool)
-    if gone:
-        for i, row in enumerate(_as_bytes(state.kept_codes, state.kept_class_index)):
-            if gone[row] > 0:
-                gone[row] -= 1
-                left[i] = False
-    if any(gone.values()):
-        raise ValueError(NOT_LEARNED)
-    return left.to(state.device)
-
-
 def _check_learned(after: CountState, change: SparseCounts) -> None:
     """Raise where rows that were taken away cannot have been learned."""
-    sums, gone = after.class_sums, after.per_class == 0
+    gone = after.per_class == 0
     if (
         bool((at(after.tallies, change.places) < 0).any())
         or bool((after.per_class < 0).any())
-        or (sums is not None and bool(sums[gone].any()))
+        or any(bool(limb[gone].any()) for limb in after.class_sums or () if limb is not None)
     ):
         raise ValueError(NOT_LEARNED)
-
-
-def _as_bytes(codes: Tensor, class_index: Tensor) -> list[bytes]:
-    both = torch.cat([codes, class_index.int()[:, None]], dim=1)
-    return [row.tobytes() for row in both.cpu().numpy()]
-
-
-def some_rows(codes: Tensor, rows: Tensor) -> Tensor:
-    """Some rows of codes (n, C) as int32; torch cannot index uint16 on every device."""
-    if codes.dtype == torch.uint16:
-        return codes.view(torch.int16)[rows].int() & 0xFFFF
-    return codes[rows].int()
 
 
 @cache
@@ -244,16 +255,18 @@ def merge(first: CountState, second: CountState) -> CountState:
         )
     if first.clusters is not None and not _same(first.clusters, second.clusters):
         second = with_clusters(second, first.clusters)
-    sums, more = first.class_sums, second.class_sums
-    return replace(
+    sketches = [one.sketch for one in (first, second) if one.sketch is not None]
+    both = replace(
         first,
         tallies=_with_change(first.tallies, second.whole),
         per_class=first.per_class + second.per_class,
         kept_codes=torch.cat([first.kept_codes, second.kept_codes]),
         kept_class_index=torch.cat([first.kept_class_index, second.kept_class_index]),
         by_cluster=first.by_cluster and _with_change(first.by_cluster, whole(second.by_cluster)),
-        class_sums=None if sums is None or more is None else sums + more,
+        class_sums=_sums(first.class_sums, second.class_sums),
+        sketch=added(sketches) if sketches else None,
     )
+    return _sketched(both) if len(both.kept_codes) > PENDING else both
 
 
 def _same(first: KeyClusters, second: KeyClusters | None) -> bool:
@@ -264,10 +277,6 @@ def map_classes(state: CountState, target: Tensor) -> CountState:
     """Class y becomes target[y]; a negative target drops its counts: how classes are forgotten,
     joined or put in another's order."""
     kept, n_classes = target >= 0, max(0, int(target.max()) + 1) if len(target) else 0
-
-    def moved(sums: Tensor) -> Tensor:  # by class
-        empty = sums.new_zeros((n_classes, *sums.shape[1:]))
-        return empty.index_add_(0, target[kept], sums[kept])
 
     def listed(lists: Tallies) -> Tallies:
         found = whole(lists)
@@ -280,11 +289,12 @@ def map_classes(state: CountState, target: Tensor) -> CountState:
     return replace(
         state,
         tallies=listed(state.tallies),
-        per_class=moved(state.per_class),
+        per_class=target.new_zeros(n_classes).index_add_(0, target[kept], state.per_class[kept]),
         kept_codes=state.kept_codes[left],
         kept_class_index=target[state.kept_class_index[left]],
         by_cluster=state.by_cluster and listed(state.by_cluster),
-        class_sums=None if state.class_sums is None else moved(state.class_sums),
+        class_sums=state.class_sums and by_class(state.class_sums, target, n_classes),
+        sketch=state.sketch and state.sketch.by_class(target),
     )
 
 
@@ -304,18 +314,18 @@ def only_pairs(state: CountState, number: Tensor) -> CountState:
         tallies=(in_order(places[read], state.whole.counts[read]),),
         kept_codes=state.kept_codes[:0],
         kept_class_index=state.kept_class_index[:0],
+        sketch=None,
         clusters=state.clusters and state.clusters.of_pairs(number),
     )
 
 
 def canonical(state: CountState) -> dict[str, Tensor]:
     """The state as tensors that are equal bit for bit if what was counted is."""
-    kept = torch.cat([state.kept_codes, state.kept_class_index.int()[:, None]], dim=1)  # (S, C + 1)
-    distinct, times = torch.unique(kept, dim=0, return_counts=True)  # sorted
+    sums = {} if state.class_sums is None else state.class_sums._asdict()
     return {
         "places": state.whole.places,
         "counts": state.whole.counts,
         "per_class": state.per_class,
-        "kept": distinct.repeat_interleave(times, dim=0) if len(kept) else kept,
-        **({} if state.class_sums is None else {"class_sums": state.class_sums}),
+        **{"kept_" + name: part for name, part in vars(state.kept).items()},
+        **{f"class_sums_{name}": limb for name, limb in sums.items() if limb is not None},
     }

@@ -5,15 +5,16 @@ that a hash of their content holds out keep the same sums for themselves, from w
 any V on them follows, so that λ can be chosen after the fact, without a second look at the data.
 λ is in units of tr(G)/M, which frees it from the scale of φ and the number of rows.
 
-Sums of features that are whole numbers are exact as long as they stay below 2⁵³: the same bits in
-any order, and after adding and taking away. Sums of other features are so to rounding.
+Sums of features that are whole numbers are exact: the same bits in any order, and after adding and
+taking away. A float64 holds whole numbers up to 2⁵³; what is above goes to a second one, the high
+limb, which is there only where a sum needs it. Sums of other features are exact to rounding.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -27,13 +28,15 @@ from dkvb.rules.least_squares.low_rank import span
 HELD_OUT = 10  # one row in this many is held out
 TOLERANCE = 0.05  # how much more than the lowest squared error a smaller λ may cost
 GRID = tuple(10.0 ** (1 - step / 4) for step in range(23))  # 10 … 10^-4.5, four a decade
-EXACT = 2.0**53  # float64 holds every whole number up to here
+LIMB = 2.0**53  # what a high limb counts; low limbs lie in [−LIMB/2, LIMB/2)
+MOST_ROWS = 1 << 20  # of a batch, so that low limbs stay exact: products are below 2³²
 _DECADE = 4  # steps of the grid
 _FIRST = 8  # place of the grid where the search starts: 0.1
 _LARGEST = 1e6  # λ beyond which no rounding explains that G is not positive
 _DEFAULT = 0.01  # where there are no rows to choose by
 _STRIPE = 512  # rows of G that are kept, and updated, together
 _FEW = 0.5  # rows per feature up to which the problem is solved in the space that they span
+_LOW = ("gram", "cross", "total", "square")  # sums, or their low limbs
 
 Batch = tuple[Tensor, Tensor, Tensor]  # φ (n, M), targets (n,) or (n, Y), held out (n,)
 
@@ -43,19 +46,32 @@ class Moments:
     """What ridge regression needs to know of some rows; every field is a sum over them.
 
     `gram` is G = Σφφᵀ without what symmetry repeats: stripes of a few rows, each from the diagonal
-    to the right, one after another in a flat tensor.
+    to the right, one after another in a flat tensor. Where there are high limbs, a sum is
+    low + LIMB · high. Equal sums have equal limbs (`carried`).
     """
 
     gram: Tensor  # (T,) float64, a little more than M²/2 numbers
     cross: Tensor  # (M, Y) float64, Σ φyᵀ
     total: Tensor  # (Y,) float64, Σ y: the number of rows a class
     square: Tensor  # (Y,) float64, Σ y², the same again for classes
+    gram_high: Tensor | None = None  # (T,) float64, None where all are zero; so is
+    cross_high: Tensor | None = None  # (M, Y) float64
 
-    def copy(self) -> Moments:
-        return Moments(*(getattr(self, f.name).clone() for f in fields(self)))
+    def tensors(self) -> dict[str, Tensor]:
+        """All sums by name, high limbs where there are any."""
+        return {name: sum_ for name, sum_ in vars(self).items() if sum_ is not None}
 
     def without_products(self) -> Moments:
-        return replace(self, gram=self.gram[:0].clone())
+        return replace(self, gram=self.gram[:0].clone(), gram_high=None)
+
+    def rounded(self) -> Moments:
+        """The sums as one float64 each, as solving needs them."""
+        gram, cross = self.gram, self.cross
+        if self.gram_high is not None:
+            gram = torch.add(gram, self.gram_high, alpha=LIMB)
+        if self.cross_high is not None:
+            cross = torch.add(cross, self.cross_high, alpha=LIMB)
+        return Moments(gram, cross, self.total, self.square)
 
     def stripes(self) -> Iterator[tuple[int, Tensor]]:
         """(a, G[a:a+s, a:]) for every stripe: views of the flat tensor."""
@@ -67,7 +83,7 @@ class Moments:
             offset += size
 
     def diagonal(self) -> Tensor:
-        """Σ φ² (M,)."""
+        """Σ φ² (M,), their low limbs."""
         return torch.cat([stripe.diagonal() for _, stripe in self.stripes()])
 
 
@@ -97,7 +113,7 @@ class RidgeSums:
         """The same sums on another device."""
 
         def moved(part: Moments) -> Moments:
-            return Moments(*(getattr(part, f.name).to(device) for f in fields(part)))
+            return Moments(**{name: sum_.to(device) for name, sum_ in part.tensors().items()})
 
         return RidgeSums(moved(self.learned), moved(self.held))
 
@@ -109,9 +125,9 @@ class RidgeSums:
         """All sums by name."""
         parts = {"": self.learned, "held_": self.held}
         return {
-            prefix + f.name: getattr(moments, f.name)
+            prefix + name: sum_
             for prefix, moments in parts.items()
-            for f in fields(Moments)
+            for name, sum_ in moments.tensors().items()
         }
 
 
@@ -141,16 +157,20 @@ def update(sums: RidgeSums, batches: Iterable[Batch], sign: int = 1) -> RidgeSum
     """The sums with rows added, or with `sign=-1` taken away again; those given stay as they are.
 
     φ in float32 is multiplied in float32, batch by batch, and summed in float64; in float64 it is
-    float64 throughout. Targets are columns (n,) int64 or numbers (n, Y).
+    float64 throughout. Targets are columns (n,) int64 or numbers (n, Y). Batches have at most
+    MOST_ROWS rows.
     """
     moments, copied = [sums.learned, sums.held], [False, False]
     for phi, targets, held in batches:
         for part, chosen in enumerate((~held, held)):
             if not bool(chosen.any()):
                 continue
+            own = moments[part]
             if not copied[part]:  # only what changes is copied: G is large
-                moments[part], copied[part] = moments[part].copy(), True
-            _add(moments[part], phi[chosen], targets[chosen], sign)
+                changed = {name: getattr(own, name).clone() for name in _LOW}
+                own, copied[part] = replace(own, **changed), True
+            _add(own, phi[chosen], targets[chosen], sign)
+            moments[part] = carried(own)
     return RidgeSums(*moments)
 
 
@@ -158,19 +178,34 @@ def update_together(sums: RidgeSums, batches: Iterable[Batch]) -> RidgeSums:
     """`update` with the rows of all processes, each of which gives its own, or none.
 
     All get the same sums: those of one process to the last bit where features are whole numbers.
-    Every sum travels once, 8 bytes a number.
+    Every sum travels once, 8 bytes a number, and high limbs where a process has any.
     """
     if process_group.world_size() == 1:
         return update(sums, batches)
     first = process_group.rank() == 0  # what was there before counts once
     before = sums if first else empty(sums.n_features, sums.n_columns, sums.learned.gram.device)
     after = update(before, batches)
+    return RidgeSums(
+        _all_reduced(after.learned, before.learned), _all_reduced(after.held, before.held)
+    )
 
-    def of_all(new: Moments, old: Moments) -> Moments:
-        own = old.copy() if new is old else new  # the sums given stay as they are
-        return Moments(*(process_group.all_reduce(getattr(own, f.name)) for f in fields(Moments)))
 
-    return RidgeSums(of_all(after.learned, before.learned), of_all(after.held, before.held))
+def _all_reduced(own: Moments, given: Moments) -> Moments:
+    """The sums of all processes; those `given` stay as they are."""
+    lows = {name: getattr(own, name) for name in _LOW}
+    highs = {name: getattr(own, name + "_high") for name in _LOW[:2]}
+    largest = own.diagonal().max()[None] + LIMB * any(high is not None for high in highs.values())
+    if float(process_group.all_reduce(largest, "notes")) < LIMB / 2:
+        if own is given:
+            lows = {name: low.clone() for name, low in lows.items()}
+        return Moments(**{name: process_group.all_reduce(low) for name, low in lows.items()})
+    # As integers: thousands of low limbs add up to less than 2⁶³.
+    whole = {name: process_group.all_reduce(low.long()) for name, low in lows.items()}
+    found: dict[str, Tensor | None] = {name: whole[name].double() for name in _LOW[2:]}
+    for name, high in highs.items():
+        high = torch.zeros_like(lows[name]) if high is None else high.clone()
+        found[name], found[name + "_high"] = _limbs(whole[name], process_group.all_reduce(high))
+    return Moments(**found)  # type: ignore[arg-type]
 
 
 def _add(moments: Moments, phi: Tensor, targets: Tensor, sign: int) -> None:
@@ -194,15 +229,25 @@ def _add(moments: Moments, phi: Tensor, targets: Tensor, sign: int) -> None:
         moments.square.add_(targets.square().sum(dim=0), alpha=sign)
 
 
-def check_exact(sums: RidgeSums) -> None:
-    """Raise where sums are too large to be exact."""
-    for moments in (sums.learned, sums.held):
-        # No sum of products is above the largest sum of squares.
-        if float(moments.diagonal().max()) >= EXACT:
-            raise ValueError(
-                "X: expected fewer rows: sums would pass 2**53 and no longer be exact; "
-                "nothing was changed; use more pairs per codebook, or learn the rest apart"
-            )
+def carried(moments: Moments) -> Moments:
+    """The same sums, low limbs in [−LIMB/2, LIMB/2) and the rest in high ones: one form for all
+    ways to come to a sum."""
+    low_only = moments.gram_high is None and moments.cross_high is None
+    # No sum of whole numbers is above the largest sum of squares.
+    if low_only and float(moments.diagonal().max()) < LIMB / 2:
+        return moments
+    gram, gram_high = _limbs(moments.gram, moments.gram_high)
+    cross, cross_high = _limbs(moments.cross, moments.cross_high)
+    return Moments(gram, cross, moments.total, moments.square, gram_high, cross_high)
+
+
+def _limbs(low: Tensor, high: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Both limbs, float64, of low + LIMB · high, where `low` is of any size and may be int64."""
+    limb = int(LIMB)
+    over = torch.div(low + limb // 2, limb, rounding_mode="floor")
+    low, over = (low - over * limb).double(), over.double()
+    high = over if high is None else high + over
+    return low, high if bool(high.any()) else None
 
 
 def merge(first: RidgeSums, second: RidgeSums) -> RidgeSums:
@@ -215,7 +260,11 @@ def merge(first: RidgeSums, second: RidgeSums) -> RidgeSums:
         )
 
     def both(one: Moments, other: Moments) -> Moments:
-        return Moments(*(getattr(one, f.name) + getattr(other, f.name) for f in fields(Moments)))
+        ours, theirs = one.tensors(), other.tensors()
+        every = ours | theirs
+        for name in ours.keys() & theirs.keys():
+            every[name] = ours[name] + theirs[name]
+        return carried(Moments(**every))
 
     return RidgeSums(both(first.learned, second.learned), both(first.held, second.held))
 
@@ -229,12 +278,15 @@ def map_classes(sums: RidgeSums, target: Tensor, n_classes: int) -> RidgeSums:
         out = sum_.new_zeros((*sum_.shape[:-1], n_classes))
         return out.index_add_(sum_.ndim - 1, target[kept], sum_[..., kept])
 
-    return RidgeSums(
-        *(
-            Moments(part.gram, mapped(part.cross), mapped(part.total), mapped(part.square))
-            for part in (sums.learned, sums.held)
-        )
-    )
+    def of(part: Moments) -> Moments:
+        lows = mapped(part.total), mapped(part.square)
+        if part.cross_high is None:
+            return Moments(part.gram, mapped(part.cross), *lows, part.gram_high)
+        # As integers: the low limbs of many classes may meet.
+        cross, cross_high = _limbs(mapped(part.cross.long()), mapped(part.cross_high))
+        return Moments(part.gram, cross, *lows, part.gram_high, cross_high)
+
+    return RidgeSums(of(sums.learned), of(sums.held))
 
 
 def grow_classes(sums: RidgeSums, n_classes: int) -> RidgeSums:
@@ -242,15 +294,14 @@ def grow_classes(sums: RidgeSums, n_classes: int) -> RidgeSums:
     new = n_classes - sums.learned.cross.shape[1]
     if new == 0:
         return sums
-    return RidgeSums(
-        *(
-            Moments(
-                part.gram,
-                *(pad(sum_, (0, new)) for sum_ in (part.cross, part.total, part.square)),
-            )
-            for part in (sums.learned, sums.held)
-        )
+    learned, held = (
+        {
+            name: sum_ if name.startswith("gram") else pad(sum_, (0, new))
+            for name, sum_ in part.tensors().items()
+        }
+        for part in (sums.learned, sums.held)
     )
+    return RidgeSums(Moments(**learned), Moments(**held))
 
 
 def solve(moments: Sequence[Moments], lam: float, width: int | None = None) -> Tensor:
@@ -351,7 +402,8 @@ def balance(sums: RidgeSums, solution: Solution) -> Solution:
     more than its due when the highest score wins. Needs no more than the sums.
     """
     squares = [
-        evaluate_on(part, solution.values).score_squares for part in (sums.learned, sums.held)
+        evaluate_on(part.rounded(), solution.values).score_squares
+        for part in (sums.learned, sums.held)
     ]
     size = (squares[0] + squares[1]).diagonal().clamp(min=0).sqrt()  # (Y,)
     seen = size > 0
@@ -384,7 +436,7 @@ def fit(
     rank. The problem is then solved in the space that the rows span, where V lies too.
     """
     M, basis = len(sums.learned.cross), None
-    both = [sums.learned, sums.held]
+    both = [sums.learned.rounded(), sums.held.rounded()]
     without_choice = not all(bool(part.diagonal().any()) for part in both)
     if 0 < n_rows <= _FEW * M and sums.learned.gram.device.type == "cpu":
         basis, both = _in_span(*both)  # (M, r)

@@ -154,7 +154,6 @@ class LeastSquares(Rule):
             ridge.map_classes(theirs.sums.to(device), target, n_classes),
         )
         selected = ours.selected + theirs.selected.to(device)
-        ridge.check_exact(sums)
         return self._with(state_=SumsState(sums, selected, samples))
 
     def scores(self, batch: Batch) -> Tensor:
@@ -238,7 +237,8 @@ class LeastSquares(Rule):
     @property
     def _rows_at_a_time(self) -> int:
         C, K, _ = self.keys_.keys.shape
-        return max(1, _ELEMENTS.get(self.keys_.keys.device.type, _ELEMENTS["cpu"]) // (C * K))
+        elements = _ELEMENTS.get(self.keys_.keys.device.type, _ELEMENTS["cpu"])
+        return min(max(1, elements // (C * K)), ridge.MOST_ROWS)
 
     def _parts(self, batch: Any, class_index: Tensor) -> Iterator[Samples]:
         """Rows as samples, a few at a time."""
@@ -279,7 +279,6 @@ class LeastSquares(Rule):
             samples = (
                 samples.with_(given.of_all_processes()) if sign > 0 else samples.without(given)
             )
-        ridge.check_exact(sums)
         changed = SumsState(sums, state.selected + selected, samples)
         if sign < 0:
             _check_not_negative(changed)
@@ -288,7 +287,8 @@ class LeastSquares(Rule):
 
 def _check_not_negative(state: SumsState) -> None:
     """Raise where no rows can have such sums."""
-    for sums in (*state.sums.tensors().values(), state.selected):
+    parts = (part.rounded().tensors() for part in (state.sums.learned, state.sums.held))
+    for sums in (*(sum_ for part in parts for sum_ in part.values()), state.selected):
         if sums.numel() and float(sums.min()) < 0:
             raise ValueError(NOT_LEARNED)
 

@@ -9,7 +9,14 @@ from torch import Tensor
 
 from dkvb._support.files import State
 from dkvb.bottleneck import Keys
-from dkvb.rules.least_squares.ridge import HeldOutScores, Moments, RidgeSums, Solution, gram_size
+from dkvb.rules.least_squares.ridge import (
+    HeldOutScores,
+    Moments,
+    RidgeSums,
+    Solution,
+    carried,
+    gram_size,
+)
 from dkvb.rules.least_squares.samples import Samples
 
 if TYPE_CHECKING:
@@ -122,8 +129,10 @@ def ridge_sums_from(
     """The sums that `RidgeSums.tensors` gave; inference-only ones have no products."""
     products = 0 if inference_only else gram_size(M)
 
-    def moments(prefix: str) -> Moments:
+    def moments_of(prefix: str) -> Moments:
         shapes = {"gram": (products,), "cross": (M, Y), "total": (Y,), "square": (Y,)}
+        high = {name + "_high": shapes[name] for name in ("gram", "cross")}
+        shapes |= {name: shape for name, shape in high.items() if prefix + name in state.tensors}
         found = {
             name: state.tensor(prefix + name, torch.float64, shape, device)
             for name, shape in shapes.items()
@@ -131,6 +140,7 @@ def ridge_sums_from(
         for name, sums in found.items():
             if sums.numel() and not all(bool(end.isfinite()) for end in sums.aminmax()):
                 raise state.damaged(f"tensor {prefix + name!r}: expected finite numbers")
-        return Moments(**found)
+        moments = Moments(**found)
+        return carried(moments) if products else moments  # version 0.1 filled low limbs up to 2⁵³
 
-    return RidgeSums(moments(""), moments("held_"))
+    return RidgeSums(moments_of(""), moments_of("held_"))
