@@ -7,11 +7,12 @@ BENCH_STAMP := $(VENV)/.installed-bench
 ENGINES_STAMP := $(VENV)/.installed-engines
 DOCS_STAMP := $(VENV)/.installed-docs
 BROWSER := $(VENV)/browser
+NOTEBOOKS := $(patsubst examples/%.py,build/%.md,$(wildcard examples/notebooks/*.py))
 # Tests start many processes, which would compile every module again without bytecode.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-engines test-browser screenshots torture lint bench docs docs-browser clean
+.PHONY: help demo test test-engines test-browser screenshots torture lint bench docs docs-test docs-browser clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -46,9 +47,13 @@ bench: $(BENCH_STAMP)  ## measure speed and memory against peers; some minutes, 
 	@$(BIN)/python -m benchmarks
 
 docs: export NO_MKDOCS_2_WARNING = 1
-docs: $(DOCS_STAMP)  ## the documentation site, warnings as errors, links checked; writes site/
+docs: $(DOCS_STAMP) $(NOTEBOOKS)  ## the documentation site, warnings as errors, links checked; writes site/
 	$(BIN)/mkdocs build --quiet --strict
 	$(BIN)/python scripts/check_links.py site
+
+docs-test: export OMP_NUM_THREADS = 1
+docs-test: $(DOCS_STAMP)  ## run every notebook and every block of code of the documentation; writes build/notebooks/
+	$(BIN)/pytest -n 2 -m "docs or not docs" tests/docs tests/test_pages.py README.md
 
 docs-browser: docs $(BROWSER)/.installed  ## open every page in headless Chromium; needs node, writes site-screenshots/
 	$(BIN)/python -m scripts.open_site site site-screenshots
@@ -76,6 +81,11 @@ $(BROWSER)/.installed: requirements/browser.txt $(STAMP)
 $(ENGINES_STAMP): requirements/engines.txt $(STAMP)
 	$(BIN)/python -m pip install --quiet --requirement requirements/engines.txt
 	@touch $@
+
+# A notebook is run again when it has changed; `make docs-test` runs them all.
+build/notebooks/%.md: export OMP_NUM_THREADS = 1
+build/notebooks/%.md: examples/notebooks/%.py | $(DOCS_STAMP)
+	$(BIN)/python scripts/run_notebook.py $< build/notebooks
 
 $(DOCS_STAMP): requirements/docs.txt $(STAMP)
 	$(BIN)/python -m pip install --quiet --requirement requirements/docs.txt

@@ -5,20 +5,25 @@ import re
 from pathlib import Path
 from typing import Any
 
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[1]
+NOTEBOOKS = ROOT / "build" / "notebooks"
 _LINK = re.compile(r"(?<=\]\()(\.\./[^)#\s]+)")
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add the reference of the command line, the changelog, and files that pages link to."""
+    """Add the command line, the changelog, notebooks, and files that pages link to."""
     made = {
         "reference/command-line.md": _command_line(),
         "contributing/changelog.md": _changelog(),
     }
     for name, content in made.items():
         files.append(File.generated(config, name, content=content))
+    for source in sorted((ROOT / "examples" / "notebooks").glob("*.py")):
+        for name, path in _notebook(source).items():
+            files.append(File.generated(config, f"get-started/{name}", abs_src_path=str(path)))
     linked = {
         path
         for page in files.documentation_pages()
@@ -33,6 +38,9 @@ def on_files(files: Files, config: Any) -> Files:
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Point links that leave the documentation to the site's copies of the files."""
+    name = Path(page.file.src_uri).stem
+    if (ROOT / "examples" / "notebooks" / f"{name}.py").is_file():
+        markdown += f"\n[Download the notebook]({name}.ipynb).\n"
 
     def replaced(found: re.Match[str]) -> str:
         path = _outside(page.file, found[1])
@@ -46,6 +54,16 @@ def _outside(page: File, link: str) -> str:
     """Return a link's path in the repository if it leads out of docs/ to a file; else nothing."""
     path = posixpath.normpath(posixpath.join("docs", posixpath.dirname(page.src_uri), link))
     return path if not path.startswith("docs/") and (ROOT / path).is_file() else ""
+
+
+def _notebook(source: Path) -> dict[str, Path]:
+    """Return the page of a notebook that was run, the notebook, and its pictures."""
+    page = NOTEBOOKS / f"{source.stem}.md"
+    if not page.is_file():
+        raise PluginError(f"{page}: the notebook was not run; build the site with `make docs`")
+    pictures = sorted((NOTEBOOKS / f"{source.stem}-files").glob("*"))
+    paths = [page, page.with_suffix(".ipynb"), *pictures]
+    return {path.relative_to(NOTEBOOKS).as_posix(): path for path in paths}
 
 
 def _command_line() -> str:
