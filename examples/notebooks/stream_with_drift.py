@@ -7,10 +7,10 @@
 # %% [markdown]
 # # A stream with drift
 #
-# A camera's light changes slowly, and one day it is replaced. A classifier that only predicts gets worse without
-# notice. This notebook watches a stream day by day with a test of drift, which needs no labels, and teaches a few
-# labelled examples when the test says so. Embeddings are those of CIFAR-10 that come with the package; drift is
-# made by mixing their components.
+# A camera's light changes slowly, and one day it is replaced. A classifier that only predicts
+# gets worse without notice. This notebook watches a stream day by day with a test of drift, which
+# needs no labels, and teaches a few labelled examples when the test says so. Embeddings are those
+# of CIFAR-10 that come with the package; drift is made by mixing their components.
 
 # %%
 import matplotlib.pyplot as plt
@@ -35,8 +35,9 @@ def camera(x: np.ndarray, day: int) -> np.ndarray:
 # %% [markdown]
 # ## Two classifiers
 #
-# Both learn 500 photos on day 0. One is left alone. The other is taught 100 labelled photos on days when drift is found.
-# The test compares distances to keys, fitted once to unlabelled CIFAR-100.
+# Both learn 500 photos on day 0. One is left alone. The other is taught 100 labelled photos on
+# days when drift is found. The test compares distances to keys, fitted once to unlabelled
+# CIFAR-100.
 
 # %%
 keys = fit_keys(load("cifar100")[0], n_codebooks=32, n_pairs=256, key_dim=8, epochs=2)
@@ -73,8 +74,9 @@ assert np.mean(history["taught"][late]) > np.mean(history["fixed"][late]) + 0.05
 # %% [markdown]
 # ## Picture
 #
-# Above: accuracy of each day, predicted before anything of that day was learned. Below: the test of drift. The slow change
-# (grey) costs a few points of accuracy and is not found; the new camera is found on its first day.
+# Above: accuracy of each day, predicted before anything of that day was learned. Below: the test
+# of drift. The slow change (grey) costs a few points of accuracy and is not found; the new camera
+# is found on its first day.
 
 # %%
 figure, (above, below) = plt.subplots(2, 1, figsize=(10, 5.5), sharex=True)

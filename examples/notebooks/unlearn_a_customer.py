@@ -7,9 +7,10 @@
 # %% [markdown]
 # # Unlearn a customer's data, with proof
 #
-# A customer asks for the data to be deleted. The model learned from it among many others. This notebook unlearns it and
-# shows that the model now equals one that never saw it: the learned state bit for bit, the file byte for byte. It also
-# tries to find out who was learned, before and after.
+# A customer asks for the data to be deleted. The model learned from it among many others. This
+# notebook unlearns it and shows that the model now equals one that never saw it: the learned
+# state bit for bit, the file byte for byte. It also tries to find out who was learned, before and
+# after.
 
 # %%
 import tempfile
@@ -51,7 +52,8 @@ assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
 print(f"equal, bit for bit: {', '.join(ours)}")
 
 # %% [markdown]
-# The saved file holds no embedding of the customer, in the half precision in which embeddings are stored:
+# The saved file holds no embedding of the customer, in the half precision in which embeddings are
+# stored:
 
 # %%
 folder = Path(tempfile.mkdtemp())
@@ -70,8 +72,9 @@ assert found == 0
 # %% [markdown]
 # ## The same without stored embeddings
 #
-# `BottleneckClassifier(rule="counts")` keeps counts and class sums; to unlearn is to subtract. Its keys were fitted to
-# other data, CIFAR-100 without labels, so that nothing of the customer is in them.
+# `BottleneckClassifier(rule="counts")` keeps counts and class sums; to unlearn is to subtract.
+# Its keys were fitted to other data, CIFAR-100 without labels, so that nothing of the customer is
+# in them.
 
 # %%
 keys = fit_keys(load("cifar100")[0], n_codebooks=32, n_pairs=128, key_dim=8, epochs=2)
@@ -85,8 +88,8 @@ print("counts: equal, bit for bit")
 # %% [markdown]
 # ## Can one tell who was learned?
 #
-# A model is surer of what it learned. The probability of the customer's own labels drops to what a model gives that
-# never saw the photos.
+# A model is surer of what it learned. The probability of the customer's own labels drops to what
+# a model gives that never saw the photos.
 
 # %%
 columns = np.searchsorted(learned.classes_, y[customer])
@@ -101,7 +104,7 @@ assert stages["learned"].mean() > stages["unlearned"].mean()
 
 # %%
 figure, axes = plt.subplots(figsize=(8, 4))
-for i, (name, values) in enumerate(stages.items()):
+for i, values in enumerate(stages.values()):
     jitter = np.random.default_rng(0).uniform(-0.12, 0.12, len(values))
     axes.scatter(i + jitter, values, s=18, alpha=0.7, color=f"C{i}")
     axes.hlines(np.median(values), i - 0.25, i + 0.25, color="black")

@@ -30,8 +30,4 @@ def commands(page: Path) -> list[list[str]]:
     """Return the arguments of every `dkvb` command of a page."""
     text = "\n".join(blocks(page, "sh", "bash")).replace("\\\n", " ")
     lines = [re.sub(r"^torchrun .* -m dkvb ", "dkvb ", line.strip()) for line in text.splitlines()]
-    return [
-        shlex.split(line, comments=True)[1:]
-        for line in lines
-        if line.startswith(("dkvb ", "dkvb\t"))
-    ]
+    return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("dkvb ")]

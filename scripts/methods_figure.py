@@ -1,0 +1,159 @@
+"""Accuracy of every method against bytes kept and against seconds, drawn from records.
+
+    python scripts/methods_figure.py docs/images/methods.svg
+    python scripts/methods_figure.py --measure results/methods-cpu/records.jsonl   # some minutes
+
+`--measure` trains every method on the bundled CIFAR-10 embeddings, two classes at a time, on the
+CPU; keys are fitted to CIFAR-100. The picture has these runs, and those of the experiment
+`all-methods` on full CIFAR-10 (one H200). Records of several seeds are averaged.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import defaultdict
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from dkvb.benchmark.grid import Data, Grid, parse_spec
+from dkvb.benchmark.plots import make_axes, spread_labels
+from dkvb.benchmark.records import RunRecord, append_record, read_records
+from dkvb.embedding.datasets.bundled import load
+
+RESULTS = Path(__file__).parents[1] / "results"
+MEASURED = RESULTS / "methods-cpu" / "records.jsonl"
+SOURCES = {
+    "bundled CIFAR-10, 5,000 examples of 256 dimensions, two CPU cores": MEASURED,
+    "CIFAR-10, 50,000 examples of 2,048 dimensions, one H200": RESULTS
+    / "all-methods"
+    / "records.jsonl",
+}
+KEYS = "n_codebooks=128,n_pairs=512,key_dim=8"
+RATE = "learning_rate=0.4"  # as in the demo: rate × steps is the paper's
+METHODS = (
+    "kernel",
+    "bottleneck:rule=least_squares,n_codebooks=40,n_pairs=32",
+    f"bottleneck:rule=counts,{KEYS}",
+    f"bottleneck:rule=sgd,{KEYS}",
+    "ranpac:n_features=2000",
+    "slda",
+    "prototypes",
+    "neighbours",
+    "fly",
+    f"linear:{RATE}",
+    f"mlp:{RATE}",
+    f"ewc:{RATE}",
+    "sdmlp",
+)
+NAMES = {
+    "kernel": "KernelClassifier",
+    "least_squares": "least_squares",
+    "counts": "counts",
+    "sgd": "sgd (the paper's)",
+    "ranpac": "RanPAC",
+    "slda": "streaming LDA",
+    "prototypes": "nearest class mean",
+    "neighbours": "k nearest neighbours",
+    "fly": "FlyModel",
+    "linear": "linear probe",
+    "mlp": "MLP",
+    "ewc": "EWC",
+    "sdmlp": "SDMLP",
+}
+OURS = ("KernelClassifier", "least_squares", "counts", "sgd (the paper's)")
+
+
+def measure(path: Path) -> None:
+    """Train every method and append its record."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    data = Data(load("cifar10"), load("cifar10", "test"), load("cifar100")[0])
+    grid = Grid(tuple(map(parse_spec, METHODS)), epochs=20, memory=True, final_only=True)
+    for record in grid.run(data):
+        append_record(path, record)
+        print(f"{record.classifier}: {record.metrics['final_accuracy']:.4f}", flush=True)
+
+
+def name_of(record: RunRecord) -> str:
+    """Return the name of a record's method."""
+    text = record.classifier
+    rule = text.partition("rule=")[2].partition(",")[0]
+    return NAMES[rule or text.partition(":")[0]]
+
+
+def averages(path: Path) -> dict[str, dict[str, float]]:
+    """Return accuracy (%), bytes and seconds by method, of CIFAR-10 class-incrementally."""
+    found: dict[str, list[RunRecord]] = defaultdict(list)
+    for record in read_records(path).records:
+        if len(record.classes) == 10 and record.tasks[1:]:
+            found[name_of(record)].append(record)
+    return {
+        name: {
+            "accuracy": 100 * fmean(float(r.metrics["final_accuracy"] or 0) for r in records),
+            "bytes": fmean(float(r.metrics["memory_bytes"] or 0) for r in records),
+            "seconds": fmean(
+                sum(r.times[s] for s in ("keys", "prepare", "learn")) for r in records
+            ),
+        }
+        for name, records in found.items()
+    }
+
+
+def draw(path: Path) -> None:
+    """Draw one row of panels per source: accuracy against bytes kept, and against seconds."""
+    import matplotlib
+
+    matplotlib.rcParams["svg.hashsalt"] = "dkvb"  # equal records give equal files
+    rows = [(title, averages(source)) for title, source in SOURCES.items() if source.is_file()]
+    figure, _ = make_axes(0, width=11, height=5.2 * len(rows))
+    panels = figure.subplots(len(rows), 2, squeeze=False)
+    for (left, right), (title, methods) in zip(panels, rows, strict=True):
+        for axes, measure, scale, label in (
+            (left, "bytes", 1e6, "megabytes kept"),
+            (right, "seconds", 1, "seconds to learn, keys included"),
+        ):
+            _panel(axes, methods, measure, scale)
+            axes.set(xlabel=label, ylabel="final accuracy (%)", ylim=(0, 100))
+        left.set_title(title, loc="left", fontsize="medium")
+    figure.savefig(path, metadata={"Date": None})
+
+
+def _panel(axes: Any, methods: dict[str, dict[str, float]], measure: str, scale: float) -> None:
+    names = sorted(methods, key=lambda name: methods[name]["accuracy"])
+    heights = spread_labels([methods[name]["accuracy"] for name in names], gap=4.4)
+    axes.set_xscale("log")
+    axes.grid(alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+    for name, height in zip(names, heights, strict=True):
+        x, y = methods[name][measure] / scale, methods[name]["accuracy"]
+        colour = "C0" if name in OURS else "0.45"
+        axes.plot(x, y, "o", color=colour, markersize=6)
+        axes.annotate(
+            name,
+            (x, y),
+            xytext=(1.02, height),
+            textcoords=axes.get_yaxis_transform(),
+            color=colour,
+            fontsize="small",
+            va="center",
+            weight="bold" if name in OURS else "normal",
+            arrowprops={"arrowstyle": "-", "color": colour, "lw": 0.4, "alpha": 0.5},
+            annotation_clip=False,
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("picture", type=Path, nargs="?", help="picture to draw, .svg or .png")
+    parser.add_argument("--measure", type=Path, help="file of records to append to")
+    given = parser.parse_args()
+    if given.measure:
+        measure(given.measure)
+    if given.picture:
+        draw(given.picture)
+
+
+if __name__ == "__main__":
+    main()
