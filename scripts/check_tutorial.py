@@ -31,7 +31,7 @@ NEW_CLASS = "horse"
 TO_LEARN, TO_TEST = 60, 40  # of each class
 TOLERANCE = 1.0  # points
 
-_BLOCK = re.compile(r"```(sh|python|text)\n(.*?)```", re.DOTALL)
+_BLOCK = re.compile(r"```(sh|bash|python|text)\n(.*?)```", re.DOTALL)
 _PERCENT = re.compile(r"[\d.]+(?= %)")
 
 
@@ -74,6 +74,28 @@ def python(arguments: list[str], line: str, folder: Path) -> list[str]:
     return [*done.stdout.splitlines(), *done.stderr.splitlines()]
 
 
+def in_shell(content: str, folder: Path, background: list[subprocess.Popen[bytes]]) -> list[str]:
+    """Run a block that is no list of `dkvb` commands; a service goes on in the background."""
+    if content.startswith("pip install"):
+        return []  # what runs this is installed
+    if content.startswith("dkvb serve"):
+        arguments = shlex.split(content)[1:]
+        background.append(subprocess.Popen([sys.executable, "-m", "dkvb", *arguments], cwd=folder))
+        return run_shell(
+            "curl -sf --retry 60 --retry-connrefused http://127.0.0.1:8000/ready", folder
+        )
+    return run_shell(content, folder)
+
+
+def run_shell(content: str, folder: Path) -> list[str]:
+    """Run a script of the shell, in which every command must succeed."""
+    done = subprocess.run(["bash", "-ec", content], cwd=folder, capture_output=True, text=True)
+    print(f"$ {content}\n{done.stdout[-600:]}{done.stderr}", flush=True)
+    if done.returncode:
+        sys.exit(f"exit code {done.returncode}: {content}")
+    return done.stdout.splitlines()
+
+
 def states(stated: str, printed: str) -> bool:
     """Whether two lines agree: figures in percent within the tolerance, all else to the letter."""
     figures = [[float(one) for one in _PERCENT.findall(line)] for line in (stated, printed)]
@@ -96,16 +118,22 @@ def main() -> None:
         build(given.cifar, folder)
         printed: list[str] = []
         missing = []
+        background: list[subprocess.Popen[bytes]] = []
         for kind, content in _BLOCK.findall(TUTORIAL.read_text(encoding="utf-8")):
             lines = content.splitlines()
             if kind == "sh":
                 printed = [said for line in lines for said in run(line, folder)]
+            elif kind == "bash":
+                printed = in_shell(content, folder, background)
             elif kind == "python":
                 printed = python(["-c", content], "python", folder)
             else:
                 missing += [
                     line for line in lines if not any(states(line, said) for said in printed)
                 ]
+        for process in background:
+            process.terminate()
+            process.wait()
     if missing:
         sys.exit("\n".join(["stated, but not printed:", *missing]))
     print("all that the tutorial states was printed")

@@ -1,6 +1,7 @@
 """Accuracy of every method against bytes kept and against seconds, drawn from records.
 
     python scripts/methods_figure.py docs/images/methods.svg
+    python scripts/methods_figure.py --table       # of docs/explanation/which-classifier.md
     python scripts/methods_figure.py --measure results/methods-cpu/records.jsonl   # some minutes
 
 `--measure` trains every method on the bundled CIFAR-10 embeddings, two classes at a time, on the
@@ -11,20 +12,24 @@ CPU; keys are fitted to CIFAR-100. The picture has these runs, and those of the 
 from __future__ import annotations
 
 import argparse
+import pickle
 from collections import defaultdict
 from pathlib import Path
 from statistics import fmean
+from tempfile import TemporaryDirectory
 from typing import Any
 
-from dkvb.benchmark.grid import Data, Grid, parse_spec
+from dkvb.benchmark.grid import ClassifierSpec, make_from_spec, parse_spec
 from dkvb.benchmark.plots import make_axes, spread_labels
 from dkvb.benchmark.records import RunRecord, append_record, read_records
+from dkvb.benchmark.runner import evaluate
+from dkvb.benchmark.streams import class_incremental
 from dkvb.embedding.datasets.bundled import load
 
 RESULTS = Path(__file__).parents[1] / "results"
 MEASURED = RESULTS / "methods-cpu" / "records.jsonl"
 SOURCES = {
-    "bundled CIFAR-10, 5,000 examples of 256 dimensions, two CPU cores": MEASURED,
+    "bundled CIFAR-10, 5,000 examples of 256 dimensions, one CPU thread": MEASURED,
     "CIFAR-10, 50,000 examples of 2,048 dimensions, one H200": RESULTS
     / "all-methods"
     / "records.jsonl",
@@ -61,17 +66,49 @@ NAMES = {
     "ewc": "EWC",
     "sdmlp": "SDMLP",
 }
+KEEPS = {
+    "KernelClassifier": "embeddings",
+    "least_squares": "sums",
+    "counts": "counts, class sums, codes of 5 %",
+    "sgd (the paper's)": "values",
+    "RanPAC": "sums",
+    "streaming LDA": "sums",
+    "nearest class mean": "class sums",
+    "k nearest neighbours": "embeddings",
+    "FlyModel": "sums",
+    "linear probe": "weights",
+    "MLP": "weights",
+    "EWC": "weights, Fisher information",
+    "SDMLP": "weights",
+}
 OURS = ("KernelClassifier", "least_squares", "counts", "sgd (the paper's)")
 
 
 def measure(path: Path) -> None:
-    """Train every method and append its record."""
+    """Train every method and append its record, with the bytes that it keeps."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    data = Data(load("cifar10"), load("cifar10", "test"), load("cifar100")[0])
-    grid = Grid(tuple(map(parse_spec, METHODS)), epochs=20, memory=True, final_only=True)
-    for record in grid.run(data):
+    train, test, key_rows = load("cifar10"), load("cifar10", "test"), load("cifar100")[0]
+    stream = class_incremental(train[1], classes_per_task=2, seed=1)
+    for spec in map(parse_spec, METHODS):
+        trained: list[Any] = []
+
+        def make(spec: ClassifierSpec = spec, trained: list[Any] = trained) -> Any:
+            trained.append(make_from_spec(spec, seed=1, epochs=20, key_data=key_rows))
+            return trained[0]
+
+        record = evaluate(make, stream, train, test, final_only=True, name=spec.text, seed=1)
+        record.extra["kept_bytes"] = kept_bytes(trained[0])
         append_record(path, record)
-        print(f"{record.classifier}: {record.metrics['final_accuracy']:.4f}", flush=True)
+        print(f"{spec.text}: {record.metrics['final_accuracy']:.4f}", flush=True)
+
+
+def kept_bytes(classifier: Any) -> int:
+    """Return the size of the saved model, or of the pickled one where it cannot be saved."""
+    if not hasattr(classifier, "save"):
+        return len(pickle.dumps(classifier))
+    with TemporaryDirectory() as folder:
+        classifier.save(Path(folder) / "model.safetensors")
+        return sum(path.stat().st_size for path in Path(folder).iterdir())
 
 
 def name_of(record: RunRecord) -> str:
@@ -90,13 +127,40 @@ def averages(path: Path) -> dict[str, dict[str, float]]:
     return {
         name: {
             "accuracy": 100 * fmean(float(r.metrics["final_accuracy"] or 0) for r in records),
-            "bytes": fmean(float(r.metrics["memory_bytes"] or 0) for r in records),
+            "bytes": fmean(
+                float(r.extra.get("kept_bytes") or r.metrics["memory_bytes"] or 0) for r in records
+            ),
             "seconds": fmean(
                 sum(r.times[s] for s in ("keys", "prepare", "learn")) for r in records
             ),
         }
         for name, records in found.items()
     }
+
+
+def make_table() -> str:
+    """Return the table as Markdown, the most accurate method on the bundled data first."""
+    small, large = (averages(source) for source in SOURCES.values())
+    lines = [
+        "| | keeps | accuracy | memory | seconds | accuracy, all rows | memory | seconds |",
+        "|---|---|--:|--:|--:|--:|--:|--:|",
+    ]
+    for name in sorted(small, key=lambda name: -small[name]["accuracy"]):
+        shown = f"**{name}**" if name in OURS else name
+        cells = [*_cells(small[name]), *_cells(large.get(name))]
+        lines.append(f"| {shown} | {KEEPS[name]} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _cells(method: dict[str, float] | None) -> tuple[str, str, str]:
+    if method is None:
+        return "–", "–", "–"
+    size = f"{method['bytes'] / 1e6:.2g} MB" if method["bytes"] < 1e7 else _megabytes(method)
+    return f"{method['accuracy']:.1f} %", size, f"{method['seconds']:.1f}"
+
+
+def _megabytes(method: dict[str, float]) -> str:
+    return f"{method['bytes'] / 1e6:,.0f} MB"
 
 
 def draw(path: Path) -> None:
@@ -148,9 +212,12 @@ def main() -> None:
     )
     parser.add_argument("picture", type=Path, nargs="?", help="picture to draw, .svg or .png")
     parser.add_argument("--measure", type=Path, help="file of records to append to")
+    parser.add_argument("--table", action="store_true", help="print the table")
     given = parser.parse_args()
     if given.measure:
         measure(given.measure)
+    if given.table:
+        print(make_table())
     if given.picture:
         draw(given.picture)
 

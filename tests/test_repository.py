@@ -110,12 +110,18 @@ def test_one_version_everywhere() -> None:
     assert project["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "dkvb.__version__"}
 
 
-def test_the_readme_shows_the_table_that_the_records_give() -> None:
-    script = ROOT / "scripts" / "results_table.py"
-    printed = subprocess.run(
-        [sys.executable, str(script)], capture_output=True, text=True, check=True
-    ).stdout
-    assert printed.strip() in (ROOT / "README.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize(
+    ("script", "page"),
+    [
+        (("results_table.py",), "README.md"),
+        (("methods_figure.py", "--table"), "docs/explanation/which-classifier.md"),
+    ],
+)
+def test_a_page_shows_the_table_that_the_records_give(script: tuple[str, ...], page: str) -> None:
+    name, *options = script
+    command = [sys.executable, str(ROOT / "scripts" / name), *options]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert printed.strip() in (ROOT / page).read_text(encoding="utf-8")
 
 
 def test_the_page_of_results_is_the_one_that_the_records_give(tmp_path: Path) -> None:
