@@ -2,7 +2,7 @@
 
     python scripts/methods_figure.py docs/images/methods.svg
     python scripts/methods_figure.py --table       # of docs/explanation/which-classifier.md
-    python scripts/methods_figure.py --measure results/methods-cpu/records.jsonl   # some minutes
+    python scripts/methods_figure.py --measure results/methods-cpu.jsonl   # some minutes
 
 `--measure` trains every method on the bundled CIFAR-10 embeddings, two classes at a time, on the
 CPU; keys are fitted to CIFAR-100. The picture has these runs, and those of the experiment
@@ -27,7 +27,7 @@ from dkvb.benchmark.streams import class_incremental
 from dkvb.embedding.datasets.bundled import load
 
 RESULTS = Path(__file__).parents[1] / "results"
-MEASURED = RESULTS / "methods-cpu" / "records.jsonl"
+MEASURED = RESULTS / "methods-cpu.jsonl"
 SOURCES = {
     "bundled CIFAR-10, 5,000 examples of 256 dimensions, one CPU thread": MEASURED,
     "CIFAR-10, 50,000 examples of 2,048 dimensions, one H200": RESULTS
@@ -186,8 +186,13 @@ def _panel(axes: Any, methods: dict[str, dict[str, float]], measure: str, scale:
     names = sorted(methods, key=lambda name: methods[name]["accuracy"])
     heights = spread_labels([methods[name]["accuracy"] for name in names], gap=4.4)
     axes.set_xscale("log")
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.minorticks_off()
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
+    values = [method[measure] / scale for method in methods.values()]
+    if max(values) < 100 * min(values):  # few powers of ten
+        axes.set_xticks([t for t in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50) if t >= min(values) / 2])
     for name, height in zip(names, heights, strict=True):
         x, y = methods[name][measure] / scale, methods[name]["accuracy"]
         colour = "C0" if name in OURS else "0.45"

@@ -8,6 +8,8 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pytest
+
 import dkvb
 
 ROOT = Path(__file__).parents[1]
