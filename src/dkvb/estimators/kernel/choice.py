@@ -12,7 +12,7 @@ from torch import Tensor
 from dkvb.bottleneck.heads import Conditioning
 from dkvb.estimators.kernel.conditionings import PLAIN
 from dkvb.estimators.kernel.examples import Distinct, Examples
-from dkvb.estimators.kernel.functions import ARC_COSINE, RBF, KernelFunction
+from dkvb.estimators.kernel.functions import ARC_COSINE, RBF, KernelFunction, median_distance
 from dkvb.estimators.kernel.ridge import LeaveOneOut, Solved, select_best, try_lambdas
 
 log = logging.getLogger(__name__)
@@ -64,6 +64,7 @@ def select_setting(
     place = torch.device(device).type
     which, x, targets, weights = _sample(examples, rows, KERNEL_ROWS[place], device)
     z = {name: conditioning(x) for name, conditioning in conditionings.items()}
+    units = {name: median_distance(each) for name, each in z.items()}
     n = float(weights.sum())
     tried: dict[Setting, LeaveOneOut] = {}
     functions: dict[Setting, KernelFunction] = {}
@@ -76,7 +77,7 @@ def select_setting(
     )
     for candidates in steps:
         for one in candidates():
-            function = KernelFunction.of(one.kind, one.width, z[one.conditioning])
+            function = KernelFunction.of(one.kind, one.width, units[one.conditioning])
             kernel = function.matrix(z[one.conditioning])
             found, solution = try_lambdas(kernel, targets, weights, one.noise)
             for noise, quality in found.items():

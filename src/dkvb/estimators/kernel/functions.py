@@ -11,6 +11,7 @@ from torch import Tensor
 RBF, ARC_COSINE = "rbf", "arc-cosine"
 KERNELS = (RBF, ARC_COSINE)
 BLOCK = 2048
+SYMMETRIC_BLOCK = 512  # smaller: less is computed twice
 MEDIAN_ROWS = 1000
 
 
@@ -22,6 +23,17 @@ def squared_distances(a: Tensor, b: Tensor, b_squares: Tensor | None = None) -> 
     return cross.add_(a.square().sum(dim=1)[:, None]).clamp_(min=0)
 
 
+def median_distance(rows: Tensor) -> float:
+    """The median squared distance among the first rows of (n, p), 1 where all are equal."""
+    rows = rows[:MEDIAN_ROWS]
+    i, j = torch.triu_indices(len(rows), len(rows), offset=1, device=rows.device)
+    pairs = squared_distances(rows, rows)[i, j]
+    middle = float(pairs.median()) if len(pairs) else 0.0
+    if middle <= 0 and len(pairs):  # more than half of the pairs are copies
+        middle = float(pairs.mean())
+    return middle if middle > 0 else 1.0
+
+
 @dataclass(frozen=True)
 class KernelFunction:
     """exp(−gamma·d²), or the arc-cosine kernel of order one (Cho and Saul, 2009)."""
@@ -30,17 +42,9 @@ class KernelFunction:
     gamma: float = 0.0
 
     @classmethod
-    def of(cls, kind: str, width: float, rows: Tensor) -> KernelFunction:
-        """The kernel of a width in units of the median squared distance among rows (n, p)."""
-        if kind == ARC_COSINE:
-            return cls(ARC_COSINE)
-        rows = rows[:MEDIAN_ROWS]
-        i, j = torch.triu_indices(len(rows), len(rows), offset=1, device=rows.device)
-        pairs = squared_distances(rows, rows)[i, j]
-        middle = float(pairs.median()) if len(pairs) else 0.0
-        if middle <= 0 and len(pairs):  # more than half of the pairs are copies
-            middle = float(pairs.mean())
-        return cls(RBF, width / (middle if middle > 0 else 1.0))
+    def of(cls, kind: str, width: float, unit: float) -> KernelFunction:
+        """The kernel of a width in units of a squared distance (see `median_distance`)."""
+        return cls(RBF, width / unit) if kind == RBF else cls(ARC_COSINE)
 
     def __call__(self, a: Tensor, b: Tensor, b_squares: Tensor | None = None) -> Tensor:
         """The kernel matrix (n, N) of rows a (n, p) and b (N, p), whose squared norms (N,) may be
@@ -67,8 +71,11 @@ class KernelFunction:
         """The kernel matrix (n, n) of rows a (n, p) with themselves, computed in blocks of rows."""
         result = a.new_empty((len(a), len(a)))
         squares = a.square().sum(dim=1)
-        for i in range(0, len(a), BLOCK):
-            result[i : i + BLOCK] = self(a[i : i + BLOCK], a, squares)
+        for i in range(0, len(a), SYMMETRIC_BLOCK):
+            end = i + SYMMETRIC_BLOCK
+            part = self(a[i:end], a[:end], squares[:end])
+            result[i:end, :end] = part
+            result[:i, i:end] = part[:, :i].T
         return result
 
     def diagonal(self, a: Tensor) -> Tensor:

@@ -41,7 +41,8 @@ def inverse_factor(kernel: Tensor, noise: Tensor) -> Tensor:
     """W (N, N), lower triangular, with WᵀW = (kernel + diag(noise))⁻¹."""
     if kernel.device.type == "cpu":
         # LAPACK's triangular inverse: torch has none, and solving for the identity is 3 × the work.
-        a = np.array(kernel.numpy(), order="F")  # a copy, in LAPACK's order of memory
+        # The matrix is symmetric, so its transpose is the same in LAPACK's order of memory.
+        a = np.array(kernel.numpy().T, order="F")
         a[np.diag_indices(len(a))] += noise.numpy()
         factorise, invert = _LAPACK[kernel.dtype]
         lower, failed = factorise(a, lower=1, overwrite_a=1, clean=1)

@@ -220,6 +220,7 @@ def _solution_from(
         KernelFunction(setting.kind, _number(state, "gamma")),
         _number(state, "noise"),
         z,
+        z.square().sum(dim=1),
         rows.hashes,
         rows.weights.to(device),
         rows.targets.to(device),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -39,7 +38,7 @@ _CELLS = 1 << 25  # of the kernel matrix at a time
 class Solution:
     """N distinct rows with a value for each class, in the order in which they were solved for.
 
-    With landmarks, M of the rows have values: z is (M, p) and alpha (M, Y).
+    With landmarks, M of the rows have values: z is (M, p), squares (M,) and alpha (M, Y).
     """
 
     setting: Setting
@@ -48,6 +47,7 @@ class Solution:
     function: KernelFunction
     noise: float  # λ times the mean diagonal of K
     z: Tensor  # (N, p) conditioned rows
+    squares: Tensor  # (N,) their squared norms
     hashes: Tensor  # (N,) int64
     weights: Tensor  # (N,) float64, copies
     targets: Tensor  # (N, Y) float64
@@ -61,11 +61,6 @@ class Solution:
     @property
     def n_classes(self) -> int:
         return self.alpha.shape[1]
-
-    @cached_property
-    def squares(self) -> Tensor:
-        """Squared norms of the conditioned rows (N,)."""
-        return self.z.square().sum(dim=1)
 
     def scores(self, x: Tensor, factors: Tensor) -> Tensor:
         """Scores (n, Y) float64 of embeddings x (n, m), weighted by class."""
@@ -144,6 +139,7 @@ def solve(
         function,
         noise,
         z,
+        z.square().sum(dim=1),
         rows.hashes,
         weights,
         targets,
@@ -198,6 +194,7 @@ def _by_landmarks(solution: Solution, landmarks: Tensor) -> Solution:
     return replace(
         s,
         z=near,
+        squares=s.squares[landmarks],
         alpha=alpha,
         judged_by=HELD_OUT,
         held_out=held_out,
@@ -247,6 +244,7 @@ def _appended(s: Solution, rows: Distinct, examples: Examples, new: Tensor) -> S
     return replace(
         s,
         z=torch.cat([s.z, z]),
+        squares=torch.cat([s.squares, z.square().sum(dim=1)]),
         hashes=torch.cat([s.hashes, rows.hashes[new]]),
         weights=torch.cat([s.weights, weights]),
         targets=targets,
