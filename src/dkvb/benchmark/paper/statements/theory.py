@@ -102,34 +102,39 @@ def _null_noise(records: Records) -> Result:
 
 def _beats_sdmlp(records: Records) -> Result:
     bottleneck = mean_of(records, "bottleneck", "class-incremental")
-    group = [
-        r
-        for r in only(records, order="class-incremental")
-        if "sdmlp" in r.classifier and r.config["settings"].get("epochs", 0) >= _SDMLP_EPOCHS
-    ]
-    ends = {n: mean_metric(g, "final_accuracy", 100) for n, g in group_by(group, name_of).items()}
+    group = [r for r in only(records, order="class-incremental") if "sdmlp" in r.classifier]
+    long = any(r.config["settings"].get("epochs", 0) >= _SDMLP_EPOCHS for r in group)
+    ends = {
+        f"{name} ({len(own)} seed{'s' * bool(own[1:])})": mean_metric(own, "final_accuracy", 100)
+        for name, own in group_by(group, name_of).items()
+    }
     known = {name: end for name, end in ends.items() if end is not None}
-    if bottleneck is None or not known:
+    if bottleneck is None or not long:
         return None
     text = listed({"bottleneck": bottleneck, **known})
     return bottleneck > max(known.values()), text
 
 
-SDMLP = Statement(
+def _sdmlp(text: str, place: str, experiment: str, reported: str) -> Statement:
+    return Statement(
+        text,
+        place,
+        (experiment,),
+        "final accuracy, class-incremental; SDMLP with its authors' settings, which were not tuned "
+        f"to these embeddings (they report {reported} on ConvMixer)",
+        "above every SDMLP, one of which was trained for 2,000 epochs per task",
+        _beats_sdmlp,
+    )
+
+
+SDMLP = _sdmlp(
     "the bottleneck outperforms SDMLP on the same backbone",
     "section 4, section 5.2, Figure 3a",
-    ("cifar10",),
-    "final accuracy, class-incremental",
-    "above every SDMLP that was trained for 2,000 epochs per task",
-    _beats_sdmlp,
+    "cifar10",
+    "71 %",
 )
-SDMLP_100 = Statement(
-    "the bottleneck outperforms SDMLP on CIFAR-100",
-    "appendix D.4",
-    ("cifar100",),
-    "final accuracy, class-incremental",
-    "above every SDMLP that was trained for 2,000 epochs per task",
-    _beats_sdmlp,
+SDMLP_100 = _sdmlp(
+    "the bottleneck outperforms SDMLP on CIFAR-100", "appendix D.4", "cifar100", "43 %"
 )
 
 THEORY: tuple[Statement, ...] = (
