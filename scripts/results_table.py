@@ -36,7 +36,9 @@ ROWS = {
     "linear": "linear probe",
     "mlp": "MLP",
     "sdmlp:n_neurons=1000,epochs=200": "SDMLP, 1,000 neurons, 200 epochs",
-    "sdmlp:n_neurons=10000,epochs=2000,pretrained": "SDMLP, 10,000 neurons, pre-trained",
+    "sdmlp:n_neurons=10000,epochs=2000,pretrained": (
+        "SDMLP, 10,000 neurons, 2,000 epochs, pre-trained"
+    ),
     "prototypes": "nearest class mean",
     "slda": "streaming LDA",
     "ranpac:n_features=10240": "RanPAC head, 10,240 features",

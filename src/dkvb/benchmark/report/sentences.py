@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from dkvb.benchmark.paper.encoders import find_encoder
 from dkvb.benchmark.paper.tables import mean_final_accuracy, only
+from dkvb.benchmark.paper.thresholds import thresholds
 from dkvb.benchmark.report.collect import Collection
 from dkvb.benchmark.report.formatting import listed
 from dkvb.benchmark.report.verdicts import (
@@ -31,6 +32,7 @@ def make_sentences(
             _numbers(comparisons),
             _backbones(collection),
             _contradicted(verdicts),
+            _changed_thresholds(),
             _unmeasured(verdicts),
         )
         if part
@@ -106,6 +108,11 @@ def _contradicted(verdicts: Sequence[StatementVerdict]) -> str:
         if found
         else ""
     )
+
+
+def _changed_thresholds() -> str:
+    changed = listed(f"`{one.name}`" for one in thresholds().values() if "Changed" in one.history)
+    return f"Thresholds that were changed after seeing data, with their history: {changed}."
 
 
 def _unmeasured(verdicts: Sequence[StatementVerdict]) -> str:

@@ -10,6 +10,7 @@ from dkvb.benchmark.paper import EXPERIMENTS, load_experiment
 from dkvb.benchmark.paper.kinds import get_epochs
 from dkvb.benchmark.paper.statements.base import NOT_MEASURED, UNAVAILABLE
 from dkvb.benchmark.paper.tables import group_by
+from dkvb.benchmark.records import RunRecord
 from dkvb.benchmark.report.collect import Collection, Group
 from dkvb.benchmark.report.formatting import listed, ranges
 from dkvb.benchmark.report.verdicts import StatementVerdict
@@ -76,13 +77,18 @@ def _length(kind: str, groups: Sequence[Group]) -> str:
 def _seeds(groups: Sequence[Group]) -> str:
     """Return the seeds, and those of classifiers that have fewer."""
     records = [record for group in groups for record in group.records]
-    usual = ranges(r.seed for r in records if r.seed is not None)
     own = {
-        name: ranges(r.seed for r in same if r.seed is not None)
-        for name, same in group_by(records, lambda r: r.classifier).items()
+        name: _seeds_of(same) for name, same in group_by(records, lambda r: r.classifier).items()
     }
-    fewer = [f"{name}: seeds {seeds}" for name, seeds in own.items() if seeds != usual]
-    return "; ".join([f"seeds {usual}", *fewer])
+    usual = _seeds_of(records)
+    return "; ".join(
+        [usual, *(f"{name}: {seeds}" for name, seeds in own.items() if seeds != usual)]
+    )
+
+
+def _seeds_of(records: Sequence[RunRecord]) -> str:
+    found = ranges(r.seed for r in records if r.seed is not None)
+    return f"{'seed' if found.isdigit() else 'seeds'} {found}"
 
 
 def status_csv(status: Mapping[str, str]) -> str:
