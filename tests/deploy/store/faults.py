@@ -21,6 +21,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -97,6 +98,23 @@ def reference(name: str, *batches: Any) -> Any:
     return learned(name, *batches)
 
 
+@cache
+def model_before(name: str) -> Any:
+    return reference(name, *BEFORE)
+
+
+def template(place: Path, name: str, operation: str) -> Path:
+    """The folder that an operation starts from, made once: with a journal unless there is none."""
+    first = operation == "first learn"
+    path = place / f"{name}-{'snapshot' if first else 'journal'}"
+    if not path.exists():
+        with create(path, reference(name, *(BEFORE if first else BEFORE[:1]))) as model:
+            if not first:
+                model.learn(*BEFORE[1])
+    return path
+
+
+@cache
 def replacement() -> Any:
     return make_classifier("bottleneck", {"rule": "counts", "n_codebooks": 3, "key_dim": 2}).fit(
         X, Y
@@ -137,8 +155,8 @@ def expected(operation: str, name: str) -> Any:
     """What the operation makes of the model."""
     if operation == "overwrite":
         return replacement()
-    if operation == "fit":
-        return reference(name, *BEFORE)
+    if operation in ("fit", "compact"):
+        return model_before(name)
     if operation in LEARNING:
         return reference(name, *BEFORE, NEW)
     if operation == "merge":
@@ -187,15 +205,8 @@ class Attack:
 
     def __init__(self, place: Path, name: str, operation: str) -> None:
         self.name, self.operation, self.path = name, operation, place / "model"
-        self.template = place / "template"
-        for old in (self.path, self.template):
-            shutil.rmtree(old, ignore_errors=True)
-        if operation != "fit":
-            first = BEFORE if operation == "first learn" else BEFORE[:1]
-            with create(self.template, reference(name, *first)) as model:
-                if operation != "first learn":
-                    model.learn(*BEFORE[1])
-        self.before = None if operation == "fit" else reference(name, *BEFORE)
+        self.template = None if operation == "fit" else template(place, name, operation)
+        self.before = None if operation == "fit" else model_before(name)
         self.after = expected(operation, name)
         counter = Fault(None)
         self.try_once(counter)
@@ -203,7 +214,7 @@ class Attack:
 
     def fresh(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)
-        if self.template.exists():
+        if self.template is not None:
             shutil.copytree(self.template, self.path)
 
     def perform(self, model: Any = None) -> None:
