@@ -21,7 +21,7 @@ demo: $(STAMP)  ## learn ten kinds of images two at a time; prints a table, draw
 	@$(BIN)/dkvb demo --out demo-output
 
 test: lint  ## lint, then every test and every example in the documentation
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist worksteal
 
 test-engines: export OMP_NUM_THREADS = 1
 test-engines: $(ENGINES_STAMP)  ## Spark, Ray, Dask, MLflow and Lance, each on this machine; needs Java 17

@@ -4,7 +4,9 @@ Lines whose test stands elsewhere are listed in `ELSEWHERE`, by point, and a tes
 """
 
 import ast
+import io
 import json
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -12,9 +14,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import typer
 
 import dkvb
 from dkvb._support.files import FileError
+from dkvb.cli import app
 
 from .deploy.store.commands import dkvb as run
 from .deploy.store.commands import good
@@ -55,6 +59,7 @@ ELSEWHERE = {
     "7 no work twice: cache, codes once": [
         (EMBEDDING + "test_data_options.py", "test_fit_learn_and_predict_embed_a_folder_once"),
         (STORE + "test_predict.py", "test_predict_searches_keys_once_and_projects_once"),
+        (EMBEDDING + "test_cli.py", "test_quiet_prints_nothing_and_pipes_show_no_bar"),
     ],
     "8 hints that exist, the same options, dialects, other files": [
         (STORE + "test_manners.py", "test_every_option_that_a_message_names_exists"),
@@ -156,6 +161,61 @@ def test_7_the_target_is_checked_before_the_work(place):
         done = run("fit", target, "--data", "there-is-none.npz")
         assert done.exit_code == 2
         assert says in done.stderr
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def seen_on_a_terminal(monkeypatch, *arguments):
+    """What a command writes to standard error, where that is a terminal and any work is long."""
+    terminal = Terminal()
+    monkeypatch.setattr("dkvb.cli._working.PATIENCE", 0.0)
+    for name, value in (("TERM", "xterm"), ("COLUMNS", "120")):
+        monkeypatch.setenv(name, value)
+    with monkeypatch.context() as context:
+        context.setattr(sys, "stderr", terminal)
+        command = typer.main.get_command(app)
+        assert command([str(one) for one in arguments], standalone_mode=False) in (None, 0)
+    return terminal.getvalue()
+
+
+STREAM = ("evaluate", "--train", "first.npz", "--test", "first.npz", "--classes-per-task", "1",
+          "--classifier", "prototypes", "--seeds", "1", "--out", "runs")  # fmt: skip
+LONG = {
+    "learning 30 rows": ("fit", "new", "--data", "first.npz"),
+    "learning 30 rows to fit keys": ("fit", "keys", "--data", "first.npz", "--classifier",
+                                     "bottleneck:rule=counts,n_codebooks=4,key_dim=2"),
+    "learning 10 rows": ("learn", "model", "--data", "monday.npz"),
+    "measuring the old classes": ("learn", "model", "--data", "monday.npz"),
+    "forgetting 1 class": ("forget", "model", "--label", "bee"),
+    "merging 1 model": ("merge", "other", "model"),
+    "predicting 30 items": ("predict", "model", "--data", "first.npz", "--out", "a.csv"),
+    "exporting to model.onnx": ("export", "model", "model.onnx"),
+    "cross-validating kernel": ("evaluate", "--data", "first.npz", "--folds", "2"),
+    "run/s": STREAM,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("shown", LONG)
+def test_7_a_bar_for_long_work_on_a_terminal_and_none_in_a_pipe(place, monkeypatch, shown):
+    assert shown.partition(" to ")[0] in seen_on_a_terminal(monkeypatch, *LONG[shown])
+    for path in ("model", "new", "keys", "other", "runs"):
+        shutil.rmtree(path, ignore_errors=True)
+    for path in ("model.onnx", "a.csv"):
+        Path(path).unlink(missing_ok=True)
+    good("fit", "model", "--data", "first.npz")
+    done = run(*LONG[shown])
+    assert done.exit_code == 0, done.output
+    assert shown.partition(" to ")[0] not in done.stderr
+    assert "\r" not in done.stderr
+
+
+def test_7_short_work_has_no_bar(place, monkeypatch):
+    monkeypatch.setattr("threading.Timer.start", lambda timer: None)  # two seconds never pass
+    monkeypatch.setattr("threading.Timer.join", lambda timer: None)
+    assert "learning" not in seen_on_a_terminal(monkeypatch, *LONG["learning 10 rows"])
 
 
 def test_10_least_squares_on_300_rows_is_small(place):

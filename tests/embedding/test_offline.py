@@ -24,9 +24,11 @@ from tests.embedding import offline
 offline.forbid()
 """
 COMMANDS = """
-import json, traceback
+import functools, json, traceback
+import typer.testing
 from typer.testing import CliRunner
 from dkvb.cli import app
+typer.testing._get_command = functools.cache(typer.testing._get_command)
 found = []
 for arguments in json.loads(sys.argv[1]):
     result = CliRunner().invoke(app, arguments)

@@ -11,6 +11,7 @@ import typer
 from dkvb.cli._items import ItemOptions
 from dkvb.cli._rows import LabelledRows, read_rows
 from dkvb.cli._shared import Device, available, note, plural, show, to_json
+from dkvb.cli._working import working
 
 _MAX_CLASSES_SHOWN = 20
 _REFERENCE = "prototypes"
@@ -33,7 +34,10 @@ def evaluate_data(
     if model is None:
         rows = read_rows(data, options, labelled=True, device=available(device), quiet=quiet)
         names = classifiers or list(dict.fromkeys([_default_classifier(), _REFERENCE]))
-        scores = {name: _cross_validate(name, rows, n_folds, seed, device) for name in names}
+        scores = {}
+        for name in names:
+            with working(f"cross-validating {name}", quiet):
+                scores[name] = _cross_validate(name, rows, n_folds, seed, device)
         first = next(iter(scores.values()))
         title = f"{plural(first.n_folds, 'fold')} of stratified cross-validation: mean ± std (%)"
         reason = "alone in their class are"
@@ -92,7 +96,8 @@ def _score_model(
         data, options, labelled=True, device=available(device), like=found, quiet=quiet,
         allow_download=allow_download,
     )  # fmt: skip
-    return score_classifier(found.classifier, rows.x, rows.y)
+    with working(f"predicting {plural(len(rows.y), 'item')}", quiet):
+        return score_classifier(found.classifier, rows.x, rows.y)
 
 
 def _default_classifier() -> str:

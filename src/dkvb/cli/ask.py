@@ -29,6 +29,7 @@ from dkvb.cli._shared import (
     short_warnings,
     to_json,
 )
+from dkvb.cli._working import working
 from dkvb.cli.model import AsJson, Where, read_model
 
 AnyModel = Annotated[
@@ -86,7 +87,8 @@ def predict(
             rows = read_items(items or [], encoder, **how)
         else:
             rows = read_rows(data, encoder, labelled=False, **how)
-        answers = _answers.predict(found.classifier, rows.x, rows.names, top)
+        with working(f"predicting {plural(len(rows.x), 'item')}", quiet):
+            answers = _answers.predict(found.classifier, rows.x, rows.names, top)
         if out is not None:
             _answers.write(out, answers)
         else:
@@ -195,7 +197,8 @@ def export(
         if out.suffix == ".onnx":
             trusted = allow_download or encoder.encoder is not None
             module = _encoder_of(found, name, encoder, trusted) if with_encoder else None
-            report = _export_onnx(classifier, out, dtype, module)
+            with working(f"exporting to {out.name}", quiet):
+                report = _export_onnx(classifier, out, dtype, module)
         elif out.suffix == ".safetensors":
             rows = None
             if data is not None and dtype is not Dtype.float32:

@@ -23,6 +23,7 @@ from dkvb.cli._shared import (
     to_json,
     warn,
 )
+from dkvb.cli._working import working
 
 ModelPath = Annotated[Path, typer.Argument(metavar="MODEL", help="Folder of the model.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -76,8 +77,11 @@ def fit(
         elif keys is not None:
             how |= {"like": rows, "option": "--keys"}
             unlabelled = read_rows(keys, encoder, labelled=False, **how).x
-        made = make_classifier(spec.name, settings, key_rows=unlabelled, seed=seed, device=place)
-        made.fit(rows.x, rows.y)
+        with working(f"learning {plural(len(rows.y), 'row')}", quiet):
+            made = make_classifier(
+                spec.name, settings, key_rows=unlabelled, seed=seed, device=place
+            )
+            made.fit(rows.x, rows.y)
         with create(
             model, made, encoder=rows.encoder, encoder_fingerprint=rows.encoder_fingerprint,
             rows=len(rows.y), overwrite=overwrite, wait=wait, with_summary=True,
@@ -149,23 +153,24 @@ def learn(
         before = folder.classifier
         if not quiet:
             _warn_if_learned(folder, data, rows, operation_id)
-        if dry_run:
-            count, after = len(rows.y), folder.preview(rows.x, rows.y)
-        else:
-            count = folder.learn(rows.x, rows.y, operation_id=operation_id)
-            if compact:
-                folder.compact()
-            after = folder.classifier
+        with working(f"learning {plural(len(rows.y), 'row')}", quiet):
+            if dry_run:
+                count, after = len(rows.y), folder.preview(rows.x, rows.y)
+            else:
+                count = folder.learn(rows.x, rows.y, operation_id=operation_id)
+                if compact:
+                    folder.compact()
+                after = folder.classifier
         if quiet:
             return
         if as_json:
-            change = change_of(before, after, held_out)
+            change = _measured(before, after, held_out)
             facts: dict[str, Any] = {"dry_run": True} if dry_run else {}
             facts |= {"old_classes": change.facts()} if change else {}
             _acknowledge("learn", count, folder.path, after, True, **facts)
             return
         _acknowledge("learn", count, folder.path, after, False, dry_run=dry_run)
-        if change := change_of(before, after, held_out):
+        if change := _measured(before, after, held_out):
             typer.echo(printable(change.line()))
             if lost := change.warning():
                 undo = not dry_run and can_forget(after)
@@ -202,10 +207,12 @@ def forget(
                 labels = label
                 if not folder.is_done("forget", operation_id):
                     labels = _labels(folder.classifier, label)
-                count = folder.forget(*labels, operation_id=operation_id)
+                with working(f"forgetting {plural(len(labels), 'class', 'classes')}", quiet):
+                    count = folder.forget(*labels, operation_id=operation_id)
             else:
                 rows = _rows(folder, str(data), encoder, allow_download, quiet, keep=False)
-                count = folder.forget_samples(rows.x, rows.y, operation_id=operation_id)
+                with working(f"forgetting {plural(len(rows.y), 'row')}", quiet):
+                    count = folder.forget_samples(rows.x, rows.y, operation_id=operation_id)
             if not quiet:
                 _acknowledge("forget", count, folder.path, folder.classifier, as_json)
             if not quiet and hasattr(folder.classifier, "keys_"):
@@ -247,18 +254,24 @@ def merge(
 
         _check_distinct(model, others)
         reader = ShardReader(others, device, skip_merged)
-        if not holds_model(model):
-            folder = reader.create(model, operation_id, wait)
-            count = folder.model.history[0].count
-        else:
-            folder = _opened(model, device, wait, quiet)
-            with closing_on_error(folder):
-                count = reader.merge_into(folder, operation_id)
+        with working(f"merging {plural(len(others), 'model')}", quiet):
+            if not holds_model(model):
+                folder = reader.create(model, operation_id, wait)
+                count = folder.model.history[0].count
+            else:
+                folder = _opened(model, device, wait, quiet)
+                with closing_on_error(folder):
+                    count = reader.merge_into(folder, operation_id)
         with folder:
             if not quiet:
                 for path in reader.skipped:
                     note(f"{path} was merged before, and is left out")
                 _acknowledge("merge", count, folder.path, folder.classifier, as_json)
+
+
+def _measured(before: Any, after: Any, held_out: Any) -> Any:
+    with working("measuring the old classes", quiet=False):
+        return change_of(before, after, held_out)
 
 
 def read_model(path: Path, device: Device = Device.cpu) -> Any:
