@@ -7,9 +7,10 @@ from pathlib import Path
 # Compiled test kernels are kept between runs, outside the source tree.
 os.environ.setdefault("NUMBA_CACHE_DIR", str(Path(__file__).parents[1] / ".pytest_cache" / "numba"))
 os.environ.setdefault("MPLBACKEND", "Agg")
-# NumPy's and SciPy's BLAS: the matrices of tests are small, and where several processes run tests
-# side by side, threads that wait for each other take most of the time.
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# The matrices of tests are small, and where several processes run tests side by side, threads that
+# wait for each other take most of the time. `_threads` has torch use two where it matters.
+for library in ("OMP", "OPENBLAS"):
+    os.environ.setdefault(f"{library}_NUM_THREADS", "1")
 # Where one of these is set, what commands print is coloured although nobody looks at it.
 for name in ("FORCE_COLOR", "GITHUB_ACTIONS", "PY_COLORS", "TTY_COMPATIBLE"):
     os.environ.pop(name, None)
