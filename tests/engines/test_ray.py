@@ -6,6 +6,7 @@ import pytest
 
 pytest.importorskip("ray")
 
+from dkvb import BottleneckClassifier, fit_keys
 from dkvb._support.optional import require
 from dkvb.deploy.engines import ray as engine
 
@@ -42,18 +43,37 @@ def test_a_model_of_all_partitions(dataset, estimator, expected):
 
 
 def test_a_killed_worker_is_retried(dataset, estimator, expected, tmp_path, monkeypatch):
+    """Killed when it has read all its rows, which are then in no other actor."""
     marker = tmp_path / "killed"
     kill = killer(str(marker))
     learn = engine._Learner.learn
 
-    class Killed(engine._Learner):
-        def learn(self, *arguments):
+    class Shard:
+        def __init__(self, shard):
+            self.shard = shard
+
+        def iter_batches(self, **settings):
+            yield from self.shard.iter_batches(**settings)
             kill()
-            return learn(self, *arguments)
+
+    class Killed(engine._Learner):
+        def learn(self, shard, *arguments):
+            return learn(self, Shard(shard), *arguments)
 
     monkeypatch.setattr(engine, "_Learner", Killed)
     assert same(engine.fit(dataset, estimator, n_workers=2), expected)
     assert marker.exists()
+
+
+def test_an_actor_that_always_dies(dataset, rows, monkeypatch):
+    class Dies(engine._Learner):
+        def learn(self, *arguments):
+            os._exit(1)
+
+    monkeypatch.setattr(engine, "_Learner", Dies)
+    keys = fit_keys(rows[0], n_codebooks=2, n_pairs=4, key_dim=3)
+    with pytest.raises(ray.exceptions.RayActorError):
+        engine.fit(dataset, BottleneckClassifier(keys), retries=1)
 
 
 def test_predictions(dataset, expected, rows):

@@ -1,8 +1,12 @@
-"""What a worker does with its partition: learn it, merge two models, predict it."""
+"""What every engine does: learn a partition, merge models as a tree, predict a partition.
+
+An engine brings a map over partitions and a way to run a function of earlier results. Workers get
+and return bytes: an estimator with keys and nothing learned (the template), states without keys.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -58,12 +62,21 @@ def learn(
     return _learned(classifier)
 
 
-def merge(template: bytes, states: Iterable[bytes | None]) -> bytes | None:
+def merge(template: bytes, *states: bytes | None) -> bytes | None:
     """Return the state of the union of models, given by their states."""
     found = [state for state in states if state is not None]
     if len(found) < 2:
         return found[0] if found else None
     return _learned(merge_tree(with_keys(template, state) for state in found))
+
+
+def merge_pairs(states: list[Any], merge_two: Callable[[Any, Any], Any]) -> Any:
+    """Return what is left when states, or what stands for them, are merged two by two; None of
+    none."""
+    while len(states) > 1:
+        pairs = [states[i : i + 2] for i in range(0, len(states), 2)]
+        states = [merge_two(*pair) if len(pair) == 2 else pair[0] for pair in pairs]
+    return states[0] if states else None
 
 
 def finished(template: bytes, state: bytes | None) -> Any:
@@ -101,6 +114,14 @@ def predict(model: bytes, batches: Iterable[Any], x_column: str | None) -> Itera
         assert table is not None
         labels = np.concatenate([classifier.predict(X) for X, _ in table])
         yield batch.append_column(PREDICTION, arrow.array(labels, label_type(classifier.classes_)))
+
+
+def predicted_table(model: bytes, schema: Any, batches: Iterable[Any], x_column: str | None) -> Any:
+    """Return the record batches of a partition, none perhaps, with a column `prediction`, as one
+    table."""
+    arrow = require("pyarrow", "arrow", "dkvb.deploy.engines")
+    schema = schema.append(arrow.field(PREDICTION, label_type(_loaded(model).classes_)))
+    return arrow.Table.from_batches(predict(model, batches, x_column), schema)
 
 
 def label_type(classes: NDArray[Any]) -> Any:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
-from dkvb._support.arrow import source_of
+from dkvb._support.arrow import Source, source_of
 from dkvb._support.optional import require
 from dkvb.deploy.engines import _partition
 
 _PURPOSE = "dkvb.deploy.engines.dask"
+_ROWS = 1 << 14  # of a record batch
 
 
 def fit(
@@ -36,13 +37,10 @@ def fit(
     dask = require("dask", "dask", _PURPOSE)
     template = _partition.template_of(estimator)
     shared = _shared(dask, template)
-    learn, merge = dask.delayed(_learn), dask.delayed(_merge)
+    learn, merge = dask.delayed(_learn), dask.delayed(_partition.merge)
     states = [learn(shared, part, x_column, y_column) for part in _partitions(dataset)]
-    while len(states) > 1:
-        pairs = [states[i : i + 2] for i in range(0, len(states), 2)]
-        states = [merge(shared, *pair) for pair in pairs]
-    state = dask.compute(*states)[0] if states else None
-    return _partition.finished(template, state)
+    union = _partition.merge_pairs(states, partial(merge, shared))
+    return _partition.finished(template, dask.compute(union)[0])
 
 
 def predict(dataset: Any, classifier: Any, *, x_column: str | None = None) -> Any:
@@ -55,12 +53,9 @@ def predict(dataset: Any, classifier: Any, *, x_column: str | None = None) -> An
     if not hasattr(dataset, "map_partitions"):
         predicted = dask.delayed(_predicted)
         return [predicted(shared, part, x_column) for part in _partitions(dataset)]
-    kind = classifier.classes_.dtype.kind
-    example = {"U": "", "b": False}.get(kind, 0)
-    meta = dataset._meta.assign(**{_partition.PREDICTION: [example] * len(dataset._meta)})
-    meta[_partition.PREDICTION] = meta[_partition.PREDICTION].astype(
-        {"U": "str", "b": "bool"}.get(kind, "int64")
-    )
+    kind = {"U": "str", "b": "bool"}.get(classifier.classes_.dtype.kind, "int64")
+    meta = dataset._meta.assign(**{_partition.PREDICTION: []})
+    meta[_partition.PREDICTION] = meta[_partition.PREDICTION].astype(kind)
     return dataset.map_partitions(_predicted_frame, shared, x_column, meta=meta)
 
 
@@ -77,31 +72,26 @@ def _partitions(dataset: Any) -> list[Any]:
     return list(dataset.to_delayed()) if hasattr(dataset, "to_delayed") else list(dataset)
 
 
-def _batches(part: Any) -> Iterator[Any]:
+def _source(part: Any) -> Source:
     if isinstance(part, str) or hasattr(part, "__fspath__"):
         from dkvb.embedding.arrow import open_source
 
-        source = open_source(part)
-    else:
-        source = source_of(part, "dataset")
-    return source.batches(source.schema.names, 1 << 14)
+        return open_source(part)
+    return source_of(part, "dataset")
 
 
 def _learn(template: bytes, part: Any, x_column: str | None, y_column: str | None) -> bytes | None:
-    return _partition.learn(template, _batches(part), x_column, y_column)
-
-
-def _merge(template: bytes, *states: bytes | None) -> bytes | None:
-    return _partition.merge(template, states)
+    source = _source(part)
+    batches = source.batches(source.schema.names, _ROWS)
+    return _partition.learn(template, batches, x_column, y_column)
 
 
 def _predicted(model: bytes, part: Any, x_column: str | None) -> Any:
-    arrow = require("pyarrow", "dask", _PURPOSE)
-    return arrow.Table.from_batches(_partition.predict(model, _batches(part), x_column))
+    source = _source(part)
+    batches = source.batches(source.schema.names, _ROWS)
+    return _partition.predicted_table(model, source.schema, batches, x_column)
 
 
 def _predicted_frame(part: Any, model: bytes, x_column: str | None) -> Any:
-    if not len(part):
-        return part.assign(**{_partition.PREDICTION: []})
     labels = _predicted(model, part, x_column)[_partition.PREDICTION].to_pandas()
     return part.assign(**{_partition.PREDICTION: labels.to_numpy()})

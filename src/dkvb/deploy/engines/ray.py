@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from dkvb._support.optional import require
@@ -33,24 +35,23 @@ def fit(
     n_workers : int
         Number of actors. Each takes whatever blocks of the stream come to it.
     retries : int
-        How often all is done again after an actor died: what it had read is in no other one.
+        How often all is done again after an actor or its node died: what it had read is in no
+        other one.
     """
     ray = require("ray", "ray", _PURPOSE)
     positive_int("n_workers", n_workers)
     template = _partition.template_of(estimator)
     shared = ray.put(template)
-    for attempt in range(retries + 1):
-        try:
-            states = _learned(ray, dataset, shared, x_column, y_column, n_workers)
-            break
-        except ray.exceptions.RayActorError:
-            if attempt == retries:
-                raise
-    merge = ray.remote(_merge)
-    while len(states) > 1:
-        pairs = [states[i : i + 2] for i in range(0, len(states), 2)]
-        states = [merge.remote(shared, *pair) for pair in pairs]
-    return _partition.finished(template, ray.get(states[0]))
+    merge = partial(ray.remote(_partition.merge).remote, shared)
+
+    def fitted() -> Any:
+        states = _learned(ray, dataset, shared, x_column, y_column, n_workers)
+        return _partition.finished(template, ray.get(_partition.merge_pairs(states, merge)))
+
+    for _ in range(retries):
+        with suppress(ray.exceptions.RayActorError, ray.exceptions.ObjectLostError):
+            return fitted()
+    return fitted()
 
 
 def predict(dataset: Any, classifier: Any, *, x_column: str | None = None) -> Any:
@@ -72,15 +73,15 @@ def _learned(
     shards = dataset.streaming_split(n_workers, equal=False)
     learners = [ray.remote(_Learner).remote() for _ in shards]
     try:
-        pending = [
-            learner.learn.remote(shard, shared, x_column, y_column)
+        results = [
+            learner.learn.options(num_returns=2).remote(shard, shared, x_column, y_column)
             for learner, shard in zip(learners, shards, strict=True)
         ]
-        states = list(pending)
+        pending = [done for done, _ in results]
         while pending:  # one at a time: the death of one leaves others waiting for ever
-            done, pending = ray.wait(pending)
-            ray.wait([ray.get(done)[0][0]])
-        return [ray.get(state)[0] for state in states]
+            ready, pending = ray.wait(pending)
+            ray.get(ready)  # raises what the actor raised
+        return [state for _, state in results]
     finally:
         for learner in learners:
             ray.kill(learner)
@@ -91,20 +92,18 @@ class _Learner:
 
     def learn(
         self, shard: Any, template: bytes, x_column: str | None, y_column: str | None
-    ) -> list[Any]:
-        """Return a reference to the state of a model of all rows that come."""
-        ray = require("ray", "ray", _PURPOSE)
+    ) -> tuple[bool, bytes | None]:
+        """Return that it is done, and the state of a model of all rows that came.
+
+        Two results, so that the driver can wait for the first without fetching the second. Both
+        belong to the driver, and outlive the actor.
+        """
         tables = shard.iter_batches(batch_size=None, batch_format="pyarrow")
         batches = (batch for table in tables for batch in table.to_batches())
-        return [ray.put(_partition.learn(template, batches, x_column, y_column))]
-
-
-def _merge(template: bytes, *states: bytes | None) -> bytes | None:
-    return _partition.merge(template, states)
+        return True, _partition.learn(template, batches, x_column, y_column)
 
 
 def _predicted(table: Any, shared: Any, x_column: str | None) -> Any:
-    ray = require("ray", "ray", _PURPOSE)
-    arrow = require("pyarrow", "ray", _PURPOSE)
+    model = require("ray", "ray", _PURPOSE).get(shared)
     batches = table.combine_chunks().to_batches()
-    return arrow.Table.from_batches(_partition.predict(ray.get(shared), batches, x_column))
+    return _partition.predicted_table(model, table.schema, batches, x_column)

@@ -41,7 +41,7 @@ def fit(
             yield arrow.RecordBatch.from_pydict({"state": arrow.array([state], arrow.binary())})
 
     def merge(one: Any, other: Any) -> Any:
-        return _partition.merge(shared.value, [one, other])
+        return _partition.merge(shared.value, one, other)
 
     states = dataset.mapInArrow(learn, "state binary").rdd.map(lambda row: bytes(row.state))
     try:
