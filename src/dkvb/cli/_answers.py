@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from rich.text import Text
 
 from dkvb._support import validation
 from dkvb._support.files import replace_file
+from dkvb._support.files.sink import Sink
 from dkvb._support.optional import require
 from dkvb.cli._shared import note, plural, printable, to_json
 from dkvb.estimators.answers import Answers as FoundAnswers
@@ -42,22 +43,29 @@ class Answers:
         return [{"item": item, **record} for item, record in records]
 
 
-def predict(classifier: Any, X: Any, items: list[str] | None, top: int | None) -> Answers:
-    """Ask a classifier about X (n, m)."""
-    names = [str(i) for i in range(len(X))] if items is None else items
-    return Answers(names, classifier.ask(X), top)
+def predict(
+    classifier: Any, X: Any, items: list[str] | None, top: int | None, rows: int = 1 << 14
+) -> Iterator[Answers]:
+    """Ask a classifier about X (n, m), some rows at a time."""
+    for start in range(0, max(1, len(X)), rows):
+        stop = min(start + rows, len(X))
+        names = list(map(str, range(start, stop))) if items is None else items[start:stop]
+        yield Answers(names, classifier.ask(X[start:stop]), top)
 
 
 # --------------------------------------------------------------------------------------- printing
-def show(answers: Answers, as_json: bool) -> None:
+def show(parts: Iterable[Answers], as_json: bool) -> None:
     """Print a table on a terminal, CSV elsewhere, or JSON."""
+    if not as_json and not sys.stdout.isatty():
+        for text in _csv(parts, printable):
+            typer.echo(text, nl=False)
+        return
+    records = [record for part in parts for record in part.records()]
     if as_json:
-        typer.echo(to_json(answers.records()))
-    elif sys.stdout.isatty():
-        console = Console()
-        console.print(_table(answers.records(), console.width))
+        typer.echo(to_json(records))
     else:
-        typer.echo(_csv(answers.records(), printable), nl=False)
+        console = Console()
+        console.print(_table(records, console.width))
 
 
 def _table(records: list[dict[str, Any]], width: int = 80) -> Table:
@@ -102,15 +110,20 @@ def _cell(value: Any) -> str:
     return f"{value:.3f}" if isinstance(value, float) else printable(value)
 
 
-def _csv(records: list[dict[str, Any]], shown: Callable[[object], str] = str) -> str:
-    rows = [_flat(record) for record in records]
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(_columns(rows))
-    for row in rows:
-        values = (row.get(name) for name in _columns(rows))
-        writer.writerow("" if v is None else shown(v) for v in values)
-    return text.getvalue()
+def _csv(parts: Iterable[Answers], shown: Callable[[object], str] = str) -> Iterator[str]:
+    """Lines of CSV, a piece for each part."""
+    columns: list[str] | None = None
+    for part in parts:
+        rows = [_flat(record) for record in part.records()]
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        if columns is None:
+            columns = _columns(rows)
+            writer.writerow(columns)
+        for row in rows:
+            values = (row.get(name) for name in columns)
+            writer.writerow("" if v is None else shown(v) for v in values)
+        yield text.getvalue()
 
 
 def _columns(rows: list[dict[str, Any]]) -> list[str]:
@@ -135,38 +148,61 @@ def check_out(out: Path) -> None:
     validation.new_file("--out", out)
 
 
-def write(out: Path, answers: Answers) -> None:
-    """Write answers to a file, in the format that its name says."""
-    replace_file(out, [_WRITERS[out.suffix.lower()](answers)])
+def write(out: Path, parts: Iterable[Answers]) -> None:
+    """Write answers to a file as they come, in the format that its name says."""
+    replace_file(out, _WRITERS[out.suffix.lower()](parts))
 
 
-def _npz_bytes(answers: Answers) -> bytes:
+def _csv_bytes(parts: Iterable[Answers]) -> Iterator[bytes]:
+    return (text.encode(errors="surrogateescape") for text in _csv(parts))
+
+
+def _jsonl_bytes(parts: Iterable[Answers]) -> Iterator[bytes]:
+    for part in parts:
+        yield "".join(to_json(record) + "\n" for record in part.records()).encode()
+
+
+def _npz_bytes(parts: Iterable[Answers]) -> Iterator[bytes]:
+    """All at once: an npz file holds whole arrays."""
+    every = list(parts)
+    found = FoundAnswers.joined([part.found for part in every])
     arrays: dict[str, Any] = {
-        "item": np.array(answers.items),
-        "label": answers.found.labels,
-        "classes": answers.found.classes,
-        "probability": answers.found.probabilities,
-        "novelty": answers.found.novelty,
+        "item": np.array([item for part in every for item in part.items]),
+        "label": found.labels,
+        "classes": found.classes,
+        "probability": found.probabilities,
+        "novelty": found.novelty,
     }
     buffer = io.BytesIO()
     np.savez(buffer, **{name: array for name, array in arrays.items() if array is not None})
-    return buffer.getvalue()
+    yield buffer.getvalue()
 
 
-def _parquet_bytes(answers: Answers) -> bytes:
+def _parquet_bytes(parts: Iterable[Answers]) -> Iterator[bytes]:
     arrow = require("pyarrow", "arrow", "--out with a name in .parquet")
     parquet = require("pyarrow.parquet", "arrow", "--out with a name in .parquet")
-    buffer = io.BytesIO()
-    parquet.write_table(arrow.Table.from_pylist(list(map(_flat, answers.records()))), buffer)
-    return buffer.getvalue()
+    kinds = {"U": arrow.string(), "b": arrow.bool_(), "f": arrow.float64()}
+    sink, writer, schema = Sink(), None, None
+    for part in parts:
+        rows = [_flat(record) for record in part.records()]
+        if writer is None:
+            types = {"item": arrow.string(), "novelty": arrow.float64()}
+            types["label"] = kinds.get(part.found.labels.dtype.kind, arrow.int64())
+            of_class = kinds.get(part.found.classes.dtype.kind, arrow.int64())
+            schema = arrow.schema(
+                (name, types.get(name, arrow.float64() if "probability" in name else of_class))
+                for name in _columns(rows)
+            )
+            writer = parquet.ParquetWriter(sink, schema)
+        writer.write_table(arrow.Table.from_pylist(rows, schema))
+        yield sink.taken()
+    if writer is not None:
+        writer.close()
+        yield sink.taken()
 
 
-def _jsonl_bytes(answers: Answers) -> bytes:
-    return "".join(to_json(record) + "\n" for record in answers.records()).encode()
-
-
-_WRITERS: dict[str, Callable[[Answers], bytes]] = {
-    ".csv": lambda answers: _csv(answers.records()).encode(errors="surrogateescape"),
+_WRITERS: dict[str, Callable[[Iterable[Answers]], Iterator[bytes]]] = {
+    ".csv": _csv_bytes,
     ".jsonl": _jsonl_bytes,
     ".npz": _npz_bytes,
     ".parquet": _parquet_bytes,
@@ -174,13 +210,12 @@ _WRITERS: dict[str, Callable[[Answers], bytes]] = {
 
 
 # --------------------------------------------------------------------------------------- accuracy
-def note_accuracy(answers: Answers, y: Array) -> None:
+def note_accuracy(labels: Array, classes: Array, y: Array) -> None:
     """Say how many labels are right; classes that the model does not know are counted apart."""
-    found = answers.found
-    known = np.isin(y, found.classes)
+    known = np.isin(y, classes)
     n_known = int(known.sum())
     if n_known:
-        right = (found.labels[known] == y[known]).mean()
+        right = (labels[known] == y[known]).mean()
         note(f"accuracy: {100 * right:.2f} % of {plural(n_known, 'row')}")
     if n_known < len(y):
         unknown = list(dict.fromkeys(y[~known].tolist()))

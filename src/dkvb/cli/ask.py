@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -87,14 +88,25 @@ def predict(
             rows = read_items(items or [], encoder, **how)
         else:
             rows = read_rows(data, encoder, labelled=False, **how)
+        import numpy as np
+
+        labels: list[Any] = []
+
+        def answers() -> Iterator[Any]:
+            for part in _answers.predict(found.classifier, rows.x, rows.names, top):
+                labels.append(part.found.labels)
+                yield part
+
         with working(f"predicting {plural(len(rows.x), 'item')}", quiet):
-            answers = _answers.predict(found.classifier, rows.x, rows.names, top)
-        if out is not None:
-            _answers.write(out, answers)
-        else:
-            _answers.show(answers, as_json)
+            if out is not None:
+                _answers.write(out, answers())
+            else:
+                shown = list(answers())
+        if out is None:
+            _answers.show(shown, as_json)
         if rows.y is not None and not quiet:
-            _answers.note_accuracy(answers, rows.y)
+            classes = found.classifier.classes_
+            _answers.note_accuracy(np.concatenate(labels), classes, rows.y)
 
 
 @with_item_options

@@ -7,6 +7,7 @@ import os
 import sys
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet
@@ -105,6 +106,25 @@ def test_every_format_says_the_same(place):
         assert answer["runner_up_probability"] <= answer["probability"]
 
 
+def test_answers_are_written_as_they_come(place):
+    """In parts: of the first, nothing is known but that it is unlike all that was learned."""
+    X, y = rows()
+    X = np.concatenate([X[:3] + 1000, X])
+    clf = learned("counts", (X[3:], y)).set_params(novelty_threshold=0.999)
+    for suffix in ("csv", "jsonl", "npz", "parquet"):
+        for name, size in (("parts", 3), ("whole", 1000)):
+            answers = _answers.predict(clf, X, None, 2, rows=size)
+            _answers.write(place / f"{name}.{suffix}", answers)
+    found = pyarrow.parquet.read_table("parts.parquet")
+    assert found.to_pylist() == pyarrow.parquet.read_table("whole.parquet").to_pylist()
+    assert found["label"].to_pylist()[:3] == ["unknown"] * 3
+    assert found["item"].to_pylist() == [str(i) for i in range(len(X))]
+    for suffix in ("csv", "jsonl"):
+        assert Path(f"parts.{suffix}").read_bytes() == Path(f"whole.{suffix}").read_bytes()
+    with np.load("parts.npz") as parts, np.load("whole.npz") as whole:
+        assert all(np.array_equal(parts[name], whole[name]) for name in whole.files)
+
+
 def test_parquet_names_its_extra_before_any_work(place, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     done = dkvb("predict", "nothing", "--data", "no.npz", "--out", "a.parquet")
@@ -136,7 +156,7 @@ def test_a_rejected_item_is_unknown_and_its_runner_up_is_the_likeliest_class(pla
 def test_a_table_fits_eighty_columns(place):
     X, y = rows()
     names = [f"a/very/long/folder/of/photos/from/last/summer/{i:04}.jpeg" for i in range(len(X))]
-    answers = _answers.predict(learned("counts", (X, y)), X, names, None)
+    (answers,) = _answers.predict(learned("counts", (X, y)), X, names, None)
     console = Console(width=80, file=io.StringIO())
     console.print(_answers._table(answers.records()))
     lines = console.file.getvalue().splitlines()
