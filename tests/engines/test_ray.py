@@ -1,6 +1,8 @@
 """Ray with two workers: the models of one process."""
 
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -34,8 +36,13 @@ def dataset(cluster, files):
     return ray.data.read_parquet(str(files), override_num_blocks=8)
 
 
-def test_telemetry_is_off():
-    assert os.environ["RAY_USAGE_STATS_ENABLED"] == "0"
+def test_telemetry_is_off_before_ray_starts():
+    """Importing the engine is enough."""
+    program = (
+        "import os; import dkvb.deploy.engines.ray; print(os.environ['RAY_USAGE_STATS_ENABLED'])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "0\n", done.stderr
 
 
 def test_a_model_of_all_partitions(dataset, estimator, expected):

@@ -20,6 +20,11 @@ class MissingPackageError(ImportError, ValueError):
     """A package that an encoder or a data set needs is not installed, or does not load."""
 
 
+def switch_telemetry_off() -> None:
+    """Tell packages that report on their users not to, in this process and those it starts."""
+    os.environ.update(_NO_TELEMETRY)
+
+
 def require(module: str, extra: str, purpose: str) -> Any:
     """Import `module`; where that fails, say which extra of dkvb brings it.
 
@@ -31,7 +36,7 @@ def require(module: str, extra: str, purpose: str) -> Any:
     """
     package = module.partition(".")[0]
     remedy = f'install it with pip install "dkvb[{extra}]"'
-    os.environ.update(_NO_TELEMETRY)
+    switch_telemetry_off()
     try:
         imported = import_module(module)
     except ModuleNotFoundError as error:

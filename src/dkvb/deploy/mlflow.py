@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 
 from dkvb import __version__
 from dkvb._support.arrow import is_tabular
-from dkvb._support.optional import require
+from dkvb._support.optional import require, switch_telemetry_off
 from dkvb.deploy.store import load
 from dkvb.deploy.store.packing import pack
 
 _FOLDER = "model"
+switch_telemetry_off()  # here, since a run may start before any function of this module
 
 
 def log_model(model: Any, name: str = "model", **settings: Any) -> Any:

@@ -1,5 +1,7 @@
 """Models of shards, merged as a tree: each shard counts once."""
 
+import shutil
+
 import numpy as np
 import pytest
 import torch
@@ -11,7 +13,7 @@ from dkvb.cli import app
 from dkvb.deploy.store import open_folder, read_folder
 from dkvb.deploy.store.shards import RepeatedShardError, manifest, merge_tree, new_like
 
-N, M, SHARDS = 96, 4, 24
+N, M, SHARDS = 96, 4, 12
 EACH = N // SHARDS
 SIZES = {"n_codebooks": 4, "n_pairs": 4, "key_dim": 2}
 COUNTS = "bottleneck:rule=counts,n_codebooks=4,n_pairs=4,key_dim=2"
@@ -44,16 +46,21 @@ def rows():
     return rng.normal(size=(N, M)).astype(np.float32) + y[:, None], y
 
 
-@pytest.fixture
-def place(tmp_path):
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
     """Rows in shards, and a model of all."""
-    X, y = rows()
-    np.savez(tmp_path / "all.npz", x=X, y=y)
+    folder, (X, y) = tmp_path_factory.mktemp("shards"), rows()
+    np.savez(folder / "all.npz", x=X, y=y)
     for i in range(SHARDS):
-        np.savez(tmp_path / f"{i}.npz", x=X[i::SHARDS], y=y[i::SHARDS])
-    good("fit", tmp_path / "base", "--data", tmp_path / "all.npz", "--classifier",
-         COUNTS, "-q")  # fmt: skip
-    return tmp_path
+        np.savez(folder / f"{i}.npz", x=X[i::SHARDS], y=y[i::SHARDS])
+    good("fit", folder / "base", "--data", folder / "all.npz", "--classifier", COUNTS, "-q")
+    return folder
+
+
+@pytest.fixture
+def place(prepared, tmp_path):
+    """The same in a folder of the test."""
+    return shutil.copytree(prepared, tmp_path / "place")
 
 
 def learn(place, i, **more):

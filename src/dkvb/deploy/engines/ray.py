@@ -6,11 +6,12 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from dkvb._support.optional import require
+from dkvb._support.optional import require, switch_telemetry_off
 from dkvb._support.validation import positive_int
 from dkvb.deploy.engines import _partition
 
 _PURPOSE = "dkvb.deploy.engines.ray"
+switch_telemetry_off()  # here, since ray.init comes before any function of this module
 
 
 def fit(
