@@ -137,6 +137,15 @@ def test_rows_can_be_taken_away_and_classes_joined():
         counts.update(one, alike.codes, y[:1], sums_of(alike, y[:1], Y), sign=-1)
 
 
+def test_many_rows_are_carried_on_the_way(monkeypatch):
+    X, y = problem()
+    keys, big = keys_of(X), X * 1e6  # squares at their limit, 2⁴⁵
+    expected = learned(keys, big, y)
+    monkeypatch.setattr("dkvb.rules.counts.class_means._CHUNK_ROWS", 8)
+    assert torch.equal(learned(keys, big, y).low, expected.low)
+    assert int(expected.low.max()) > 2**45
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_classes_of_few_rows_are_not_at_a_disadvantage(kind):
     """A mean of two rows lies far from every row, also from those of its own class."""

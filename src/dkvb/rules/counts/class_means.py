@@ -31,7 +31,7 @@ from dkvb._support.validation import check_memory
 from dkvb.bottleneck import Batch
 from dkvb.bottleneck.heads import FixedPoint
 from dkvb.kernels.nearest import tree_sum
-from dkvb.rules.counts.class_sums import FULL, HALF, LIMB, MASK, ClassSums, in_limbs
+from dkvb.rules.counts.class_sums import HALF, LIMB, MASK, ClassSums, in_limbs
 
 WEIGHT = 40.0  # λ along axes that were whitened: hundreds of directions count alike
 PLAIN_WEIGHT = 15.0  # λ in embeddings as they are, where few directions dominate
@@ -45,7 +45,7 @@ _LARGEST_ENTRY, _LARGEST_SQUARE = 2.0**26, 2.0**45  # of rows and squares that a
 _LARGEST_NORM = 2.0**27  # of a column of the matrix: its products with rows stay below 2⁵³
 _FRACTION = 2.0**20  # steps of what rounding takes from rows
 _CHUNK_ELEMENTS = 1 << 22  # of rows in float64 at a time: 32 MB
-_CHUNK_ROWS = 1 << 15  # at a time at most, so that their sums stay below 2⁶⁰
+_CHUNK_ROWS = 1 << 15  # at a time at most; the sums of twice as many stay below 2⁶¹
 
 
 def sums_of(batch: Batch, class_index: Tensor, n_classes: int) -> ClassSums:
@@ -60,16 +60,17 @@ def sums_of(batch: Batch, class_index: Tensor, n_classes: int) -> ClassSums:
         class_index.device,
     )
     sums = torch.zeros((n_classes, m + p + 1), dtype=torch.int64, device=class_index.device)
-    high = None
+    high, uncarried = None, 0
     for part, x in batch.chunks(max(1, min(_CHUNK_ELEMENTS // m, _CHUNK_ROWS))):
         rows = space.rows(x).round()
         lengths = rows.clamp(-_LARGEST_ENTRY, _LARGEST_ENTRY).long().square().sum(dim=1)
         squares = torch.cat([(rows @ space.axes).square(), lengths.double()[:, None]], dim=1)
         squares = (squares * space.square_steps).clamp(max=_LARGEST_SQUARE).round()
         sums.index_add_(0, class_index[part], torch.cat([rows, squares], dim=1).long())
-        if high is not None or bool((sums.abs() >= FULL).any()):
-            sums, high = in_limbs(sums, high)
-    return ClassSums(sums, high)
+        uncarried += len(x)
+        if uncarried >= _CHUNK_ROWS:
+            (sums, high), uncarried = in_limbs(sums, high), 0
+    return ClassSums(sums, high) if high is None else in_limbs(sums, high)
 
 
 @dataclass(frozen=True, eq=False)

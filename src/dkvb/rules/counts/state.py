@@ -193,8 +193,10 @@ def _sums(first: ClassSums | None, second: ClassSums | None, sign: int = 1) -> C
     if first is None or second is None:
         return None
     low, high = first.low + sign * second.low, first.high
-    if high is None and second.high is None and not bool((low.abs() >= FULL).any()):
-        return ClassSums(low)
+    if high is None and second.high is None:
+        ends = low.aminmax() if low.numel() else ()
+        if all(-FULL <= int(end) < FULL for end in ends):
+            return ClassSums(low)
     if second.high is not None:
         high = sign * second.high if high is None else high + sign * second.high
     return in_limbs(low, high)

@@ -23,6 +23,7 @@ from torch.nn.functional import pad
 
 from dkvb._support import process_group
 from dkvb._support.hashing import content_hash
+from dkvb._support.validation import check_memory
 from dkvb.rules.least_squares.low_rank import span
 
 HELD_OUT = 10  # one row in this many is held out
@@ -236,6 +237,12 @@ def carried(moments: Moments) -> Moments:
     # No sum of whole numbers is above the largest sum of squares.
     if low_only and float(moments.diagonal().max()) < LIMB / 2:
         return moments
+    check_memory(
+        "high limbs of sums",
+        4 * moments.gram.nbytes,
+        "learn the rest in another model, or use fewer pairs",
+        moments.gram.device,
+    )
     gram, gram_high = _limbs(moments.gram, moments.gram_high)
     cross, cross_high = _limbs(moments.cross, moments.cross_high)
     return Moments(gram, cross, moments.total, moments.square, gram_high, cross_high)
