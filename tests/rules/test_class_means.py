@@ -139,7 +139,7 @@ def test_rows_can_be_taken_away_and_classes_joined():
 
 def test_many_rows_are_carried_on_the_way(monkeypatch):
     X, y = problem()
-    keys, big = keys_of(X), X * 1e6  # squares at their limit, 2⁴⁵
+    keys, big = keys_of(X, "centre"), X * 1e6  # squares at their limit, 2⁴⁵
     expected = learned(keys, big, y)
     monkeypatch.setattr("dkvb.rules.counts.class_means._CHUNK_ROWS", 8)
     assert torch.equal(learned(keys, big, y).low, expected.low)
