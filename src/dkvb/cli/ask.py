@@ -75,6 +75,8 @@ def predict(
     A table on a terminal, CSV in a pipe. With labelled data also the accuracy.
     """
     with clear_errors(), short_warnings():
+        import numpy as np
+
         from dkvb.cli import _answers
 
         if bool(items) == (data is not None):
@@ -88,8 +90,6 @@ def predict(
             rows = read_items(items or [], encoder, **how)
         else:
             rows = read_rows(data, encoder, labelled=False, **how)
-        import numpy as np
-
         labels: list[Any] = []
 
         def answers() -> Iterator[Any]:
