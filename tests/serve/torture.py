@@ -157,18 +157,18 @@ def full_disk(place: Path) -> dict[str, Any]:
             return {"full disk": "may not mount"}
         model, refused, learned = make_model(disk / "model"), 0, 0
         X = np.tile(rows()[0], (10, 1))
-        with process(model) as (url, _):
+        with process(model) as (url, _), httpx.Client(base_url=url, timeout=60) as client:
             while refused < 3:
-                answer = httpx.post(f"{url}/v1/learn?label=more", content=npy(X + learned),
-                                    headers=NPY, timeout=60)  # fmt: skip
+                path = "/v1/learn?label=more"
+                answer = client.post(path, content=npy(X + learned), headers=NPY)
                 if answer.status_code == 507:
                     refused += 1
-                    classes = httpx.get(f"{url}/v1/classes").json()
+                    classes = client.get("/v1/classes").json()
                     assert classes["rows"] == 30 + len(X) * learned, "half done"
                 else:
                     assert answer.status_code == 200, answer.text
                     learned += 1
-            assert httpx.post(f"{url}/v1/predict", content=npy(X), headers=NPY).status_code == 200
+            assert client.post("/v1/predict", content=npy(X), headers=NPY).status_code == 200
         found = read_folder(model)
         assert sum(found.classifier.class_count_.values()) == 30 + len(X) * learned
     return {"learned before the disk was full": learned, "refused with 507": refused}
