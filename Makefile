@@ -66,6 +66,8 @@ $(STAMP): requirements/dev.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "dkvb needs Python 3.11 or newer, and '$(PYTHON)' is not that;" \
 	       "name another one: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@echo "once: installing the $$(grep -c '^[a-zA-Z].*==' requirements/dev.txt) pinned packages of" \
+	  "requirements/dev.txt into $(VENV), with PyTorch several GB; nothing outside $(VENV) changes"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --requirement requirements/dev.txt
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .

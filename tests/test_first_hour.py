@@ -60,12 +60,18 @@ ELSEWHERE = {
         (EMBEDDING + "test_data_options.py", "test_fit_learn_and_predict_embed_a_folder_once"),
         (STORE + "test_predict.py", "test_predict_searches_keys_once_and_projects_once"),
         (EMBEDDING + "test_cli.py", "test_quiet_prints_nothing_and_pipes_show_no_bar"),
+        (EMBEDDING + "test_cli.py", "test_a_terminal_shows_a_bar"),
     ],
     "8 hints that exist, the same options, dialects, other files": [
         (STORE + "test_manners.py", "test_every_option_that_a_message_names_exists"),
         (EMBEDDING + "test_data_options.py", "test_commands_have_the_same_options_for_data"),
         (EMBEDDING + "test_data_options.py", "test_tables_in_other_dialects"),
         (EMBEDDING + "test_data_options.py", "test_labelled_embeddings_in_other_files_are_learned"),
+    ],
+    "9 ONNX that takes a picture; texts are told apart": [
+        ("deploy/export/test_pictures.py", "test_from_pictures_to_probabilities"),
+        ("deploy/export/test_pictures.py", "test_real_jpegs_with_views_and_layers"),
+        ("deploy/export/test_pictures.py", "test_encoders_that_cannot_be_exported_say_what_to_do"),
     ],
     "11 manners": [
         (STORE + "test_manners.py", "test_help_is_a_letter_away_for_every_command"),
@@ -84,8 +90,11 @@ ELSEWHERE = {
         ("estimators/test_inputs.py", "test_tensors_of_any_kind_are_taken"),
         ("bottleneck/test_fit_keys.py", "test_data_loaders"),
     ],
-    "13 blurry and long-tailed streams, own classifiers": [
+    "13 the curve, blurry and long-tailed streams, own classifiers": [
+        ("benchmark/test_plots.py", "test_both_accuracies_are_lines_and_iid_is_a_tick_at_the_"),
         ("benchmark/test_streams.py", "test_a_blurry_stream_has_every_sample_once"),
+        ("benchmark/test_streams.py", "test_a_long_tail_decays_exponentially_to_the_imbalance_"),
+        ("benchmark/test_custom.py", "test_any_estimator_with_partial_fit_is_trained_on_a_stream"),
         (CLI + "test_evaluate_data.py", "test_own_classifiers_are_cross_validated"),
     ],
 }
@@ -252,6 +261,32 @@ def test_13_evaluate_takes_blurry_and_long_tailed_streams(place, stream):
 def test_13_the_readme_leads_with_the_best_classifier_beside_class_means():
     first = (ROOT / "README.md").read_text().partition("## ")[0]
     assert first.index("KernelClassifier") < first.index("nearest class mean")
+
+
+OWN = """
+from sklearn.linear_model import SGDClassifier
+
+class Mine(SGDClassifier):
+    pass
+"""
+
+
+def test_13_a_class_of_ones_own_is_evaluated_on_a_stream(place, monkeypatch):
+    Path("own_methods.py").write_text(OWN)
+    monkeypatch.syspath_prepend(place)
+    told = good(
+        *("evaluate", "--train", "first.npz", "--test", "first.npz", "--seeds", "1", "--json"),
+        *("--classifier", "own_methods:Mine", "--classes-per-task", "1", "--out", "runs"),
+    )
+    assert list(json.loads(told)) == ["own_methods:Mine"]
+    assert Path("runs/accuracy.png").stat().st_size > 1000  # on all classes, and on those seen
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+def test_13_make_demo_says_what_it_installs_before_it_does():
+    command = ["make", "--dry-run", "demo", "VENV=there-is-none"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.index("pinned packages") < done.stdout.index("pip install")
 
 
 def test_13_the_package_has_project_urls():

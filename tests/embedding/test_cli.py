@@ -120,6 +120,11 @@ def test_quiet_prints_nothing_and_pipes_show_no_bar(folder):
     assert result.stderr == ""
 
 
+def test_a_terminal_shows_a_bar(folder, monkeypatch):
+    monkeypatch.setattr("dkvb.cli.embed.show_progress", lambda quiet: not quiet)
+    assert "| 12/12 [" in embed(folder, "--split", "test").stderr
+
+
 def test_unreadable_pictures_are_named_and_an_error_or_left_out(folder):
     broken = folder / "pictures" / "test" / "red" / "2.png"
     broken.write_bytes(b"no picture")
