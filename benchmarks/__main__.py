@@ -13,7 +13,7 @@ from benchmarks.problem import SIZES
 OUT = Path("benchmark-output")
 KERNEL_SECTIONS = ["accuracy", "quality", "speed"]
 KERNEL_METHODS = ["kernel", "kernel, keys", "ranpac", "slda"]
-SERVED = ["counts", "kernel"]
+SERVED = ["counts", "kernel", "start"]
 ENGINES = ["torchrun", "spark", "ray", "dask"]
 VIEW_VARIANTS = ["plain", "flip", "layers", "both"]
 
@@ -89,7 +89,7 @@ def main(arguments: list[str] | None = None) -> int:
     serve.add_argument("--only", nargs="+", choices=SERVED, default=SERVED, help="models")
     serve.add_argument("--rows", type=int, default=10_000, help="learned before")
     serve.add_argument("--clients", type=int, default=16)
-    serve.add_argument("--seconds", type=float, default=10.0, help="of each measurement")
+    serve.add_argument("--seconds", type=float, default=6.0, help="of each measurement")
     serve.add_argument("--port", type=int, default=8765)
 
     engines = modes.add_parser("engines", help="Spark, Ray, Dask and torchrun; make test-engines")

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from dkvb import __version__
-from dkvb.cli import ask, cache, demo, embed, evaluate, model, report, reproduce, serve
+from dkvb.cli import ask, cache, demo, embed, evaluate, labels, model, report, reproduce, serve
 from dkvb.cli._once import Once
 
 app = typer.Typer(
@@ -62,6 +62,7 @@ def _common(
 
 for command in (
     *(model.fit, model.learn, model.forget, model.merge),
+    *(labels.relabel, labels.rename, labels.merge_classes, labels.undo),
     *(ask.predict, ask.inspect, ask.history, ask.export, serve.serve),
     *(evaluate.evaluate, reproduce.reproduce, report.report, embed.embed, demo.demo),
 ):

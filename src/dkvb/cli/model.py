@@ -87,7 +87,7 @@ def fit(
             rows=len(rows.y), overwrite=overwrite, wait=wait, with_summary=True,
         ) as folder:  # fmt: skip
             if not quiet:
-                _acknowledge("fit", len(rows.y), folder.path, made, as_json)
+                acknowledge("fit", len(rows.y), folder.path, made, as_json)
                 if spec.name == "kernel":
                     note(
                         "the model keeps the embeddings that it learns, in half precision; "
@@ -142,13 +142,13 @@ def learn(
             )  # fmt: skip
             with shard:
                 if not quiet:
-                    _acknowledge("learn", count, shard.path, shard.classifier, as_json)
+                    acknowledge("learn", count, shard.path, shard.classifier, as_json)
         return
-    with clear_errors(), short_warnings(), _opened(model, device, wait, quiet) as folder:
-        rows = _rows(folder, data, encoder, allow_download, quiet)
+    with clear_errors(), short_warnings(), opened(model, device, wait, quiet) as folder:
+        rows = labelled_rows(folder, data, encoder, allow_download, quiet)
         held_out = None
         if test is not None:
-            found = _rows(folder, test, encoder, allow_download, quiet, option="--test")
+            found = labelled_rows(folder, test, encoder, allow_download, quiet, option="--test")
             held_out = (found.x, found.y)
         before = folder.classifier
         if not quiet:
@@ -167,9 +167,9 @@ def learn(
             change = _measured(before, after, held_out)
             facts: dict[str, Any] = {"dry_run": True} if dry_run else {}
             facts |= {"old_classes": change.facts()} if change else {}
-            _acknowledge("learn", count, folder.path, after, True, **facts)
+            acknowledge("learn", count, folder.path, after, True, **facts)
             return
-        _acknowledge("learn", count, folder.path, after, False, dry_run=dry_run)
+        acknowledge("learn", count, folder.path, after, False, dry_run=dry_run)
         if change := _measured(before, after, held_out):
             typer.echo(printable(change.line()))
             if lost := change.warning():
@@ -202,19 +202,19 @@ def forget(
     with clear_errors(), short_warnings():
         if bool(label) == (data is not None):
             raise ValueError("forget: expected either --label or --data")
-        with _opened(model, device, wait, quiet) as folder:
+        with opened(model, device, wait, quiet) as folder:
             if label:
                 labels = label
                 if not folder.is_done("forget", operation_id):
-                    labels = _labels(folder.classifier, label)
+                    labels = known_labels(folder.classifier, label, "--label")
                 with working(f"forgetting {plural(len(labels), 'class', 'classes')}", quiet):
                     count = folder.forget(*labels, operation_id=operation_id)
             else:
-                rows = _rows(folder, str(data), encoder, allow_download, quiet, keep=False)
+                rows = labelled_rows(folder, str(data), encoder, allow_download, quiet, keep=False)
                 with working(f"forgetting {plural(len(rows.y), 'row')}", quiet):
                     count = folder.forget_samples(rows.x, rows.y, operation_id=operation_id)
             if not quiet:
-                _acknowledge("forget", count, folder.path, folder.classifier, as_json)
+                acknowledge("forget", count, folder.path, folder.classifier, as_json)
             if not quiet and hasattr(folder.classifier, "keys_"):
                 note(
                     "keys stay as they were fitted; if they were fitted to what is forgotten "
@@ -259,14 +259,14 @@ def merge(
                 folder = reader.create(model, operation_id, wait)
                 count = folder.model.history[0].count
             else:
-                folder = _opened(model, device, wait, quiet)
+                folder = opened(model, device, wait, quiet)
                 with closing_on_error(folder):
                     count = reader.merge_into(folder, operation_id)
         with folder:
             if not quiet:
                 for path in reader.skipped:
                     note(f"{path} was merged before, and is left out")
-                _acknowledge("merge", count, folder.path, folder.classifier, as_json)
+                acknowledge("merge", count, folder.path, folder.classifier, as_json)
 
 
 def _measured(before: Any, after: Any, held_out: Any) -> Any:
@@ -281,7 +281,8 @@ def read_model(path: Path, device: Device = Device.cpu) -> Any:
     return store.read_model(path, available(device))
 
 
-def _opened(model: Path, device: Device, wait: float, quiet: bool) -> Any:
+def opened(model: Path, device: Device, wait: float, quiet: bool) -> Any:
+    """Return the folder of a model, to be changed."""
     from dkvb.deploy.store import open_folder
 
     # Where accuracy is told, it is kept for `dkvb inspect`, too.
@@ -302,7 +303,7 @@ def _check_distinct(model: Path, others: list[Path]) -> None:
         met.append(path_of(other))
 
 
-def _rows(
+def labelled_rows(
     folder: Any,
     data: str,
     items: ItemOptions,
@@ -311,6 +312,7 @@ def _rows(
     keep: bool = True,
     option: str = "--data",
 ) -> Any:
+    """Return labelled rows that fit the model of a folder."""
     device = folder.classifier.get_params().get("device", "cpu")
     return read_rows(
         data, items, labelled=True, like=folder.model, device=device, quiet=quiet,
@@ -318,13 +320,13 @@ def _rows(
     )  # fmt: skip
 
 
-def _labels(classifier: Any, texts: list[str]) -> list[Any]:
-    """Labels as typed, as the kind that the model has."""
+def known_labels(classifier: Any, texts: list[str], option: str) -> list[Any]:
+    """Return the model's classes of these names; an error for one that it does not know."""
     known = {str(label): label for label in classifier.classes_.tolist()}
     for text in texts:
         if text not in known:
             shown = ", ".join(list(known)[:10]) + (", …" if len(known) > 10 else "")
-            raise ValueError(f"--label: expected one of {shown}; got {text!r}")
+            raise ValueError(f"{option}: expected one of {shown}; got {text!r}")
     return [known[text] for text in dict.fromkeys(texts)]
 
 
@@ -360,10 +362,19 @@ def _warn_if_learned(folder: Any, data: str, rows: Any, operation_id: str | None
         )
 
 
-_DONE = {"fit": "learned", "learn": "learned", "forget": "forgot", "merge": "added"}
+_DONE = {
+    "fit": "learned",
+    "learn": "learned",
+    "forget": "forgot",
+    "merge": "added",
+    "rename": "renamed the class of",
+    "merge_classes": "gave another label to",
+    "relabel": "gave another label to",
+    "undo": "undid the last operation, on",
+}
 
 
-def _acknowledge(
+def acknowledge(
     operation: str, count: int, path: Path, classifier: Any, as_json: bool, **more: Any
 ) -> None:
     """Say what is on disk now, or, with `dry_run`, would be."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ class Answers:
     classes: Array  # (Y,)
     probabilities: Array | None  # (n, Y), where the classifier has them
     novelty: Array | None  # (n,)
+    made: list[dict[str, Any]] | None = None  # what `records` returns, where it was made before
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -31,7 +32,12 @@ class Answers:
             self.classes,
             None if self.probabilities is None else self.probabilities[which],
             None if self.novelty is None else self.novelty[which],
+            None if self.made is None else self.made[which],
         )
+
+    def recorded(self) -> Answers:
+        """Return the same with its records made, which takes as long for one input as for many."""
+        return replace(self, made=self.records())
 
     @classmethod
     def joined(cls, parts: list[Answers]) -> Answers:
@@ -54,6 +60,8 @@ class Answers:
 
     def records(self, top: int | None = None) -> list[dict[str, Any]]:
         """Return one dictionary per input, of plain values; `top` is how many classes to name."""
+        if self.made is not None and top is None:
+            return self.made
         ranked = self._ranked(top)
         records = []
         for i, label in enumerate(self.labels.tolist()):

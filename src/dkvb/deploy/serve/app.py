@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 import dkvb
 from dkvb.deploy.serve import problems
@@ -15,10 +15,12 @@ from dkvb.deploy.serve.followers import Follower, Forwarding
 from dkvb.deploy.serve.limits import BodyLimits
 from dkvb.deploy.serve.metrics import Measured
 from dkvb.deploy.serve.routes import (
+    forgetting,
     health,
     label_studio,
     learning,
     model,
+    naming,
     open_inference,
     page,
     predicting,
@@ -26,10 +28,13 @@ from dkvb.deploy.serve.routes import (
 from dkvb.deploy.serve.security import Guard
 from dkvb.deploy.serve.service import Service
 
-ROUTERS = (predicting, learning, model, health, open_inference, label_studio, page)
+ROUTERS = (
+    *(predicting, learning, forgetting, naming, model, health),
+    *(open_inference, label_studio, page),
+)
 
 
-def make_app(service: Service, follower: Follower | None = None, writer: str = "") -> FastAPI:
+def make_app(service: Service, follower: Follower | None = None, writer: str = "") -> ASGIApp:
     """Return the application of one process; `writer` is the writer's socket, for a reader."""
 
     @asynccontextmanager
@@ -51,11 +56,10 @@ def make_app(service: Service, follower: Follower | None = None, writer: str = "
     for topic in ROUTERS:
         app.include_router(topic.router)
     problems.install(app)
-    # The last one added comes first.
+    # From the inside out, around FastAPI's own layers.
+    layered: ASGIApp = predicting.Direct(app)
     if follower is not None:
-        how: dict[str, Any] = {"socket": writer, "seconds": service.limits.seconds}
-        app.add_middleware(Forwarding, **how)
-    app.add_middleware(BodyLimits, limits=service.limits)
-    app.add_middleware(Guard, token=service.settings.token)
-    app.add_middleware(Measured, metrics=service.metrics)
-    return app
+        layered = Forwarding(layered, writer, service.limits.seconds)
+    layered = BodyLimits(layered, service.limits)
+    layered = Guard(layered, service.settings.token)
+    return Measured(layered, service.metrics)

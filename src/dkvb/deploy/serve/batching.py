@@ -9,6 +9,10 @@ from typing import Any, Generic, TypeVar
 
 from dkvb.deploy.serve.problems import busy
 
+# A client that was answered asks again at once, or not for long: so many seconds after the last
+# request, those that were answered together are no longer waited for.
+_QUIET = 0.001
+
 Part = TypeVar("Part")
 Result = TypeVar("Result")
 
@@ -32,7 +36,9 @@ class Batcher(Generic[Part, Result]):
         self._work, self._executor, self._size = work, executor, size
         self._most, self._queue, self._seconds = most, queue, seconds
         self._waiting: list[tuple[Part, asyncio.Future[Result]]] = []
+        self._expected = 1  # requests, as many as there were when the last batch was done
         self._running = False
+        self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -44,20 +50,32 @@ class Batcher(Generic[Part, Result]):
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Result] = loop.create_future()
         self._waiting.append((part, future))
-        if not self._running:
-            self._next(loop)
+        self._begin(loop)
         try:
-            return await asyncio.wait_for(future, self._seconds)
+            async with asyncio.timeout(self._seconds):
+                return await future
         except TimeoutError:
             raise busy(f"no answer within {self._seconds:g} seconds", 5) from None
 
+    def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Compute what waits, unless more is about to come."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._running or not self._waiting:
+            return
+        if len(self._waiting) < self._expected:
+            self._timer = loop.call_later(_QUIET, self._next, loop)
+        else:
+            self._next(loop)
+
     def _next(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer = None
         jobs = self._take()
         self._running = bool(jobs)
-        if not jobs:
-            return
-        done = loop.run_in_executor(self._executor, self._work, [part for part, _ in jobs])
-        done.add_done_callback(lambda done: self._deliver(loop, jobs, done))
+        if jobs:
+            done = loop.run_in_executor(self._executor, self._work, [part for part, _ in jobs])
+            done.add_done_callback(lambda done: self._deliver(loop, jobs, done))
 
     def _take(self) -> list[tuple[Part, asyncio.Future[Result]]]:
         self._waiting = [job for job in self._waiting if not job[1].done()]  # who gave up
@@ -76,7 +94,6 @@ class Batcher(Generic[Part, Result]):
         jobs: list[tuple[Part, asyncio.Future[Result]]],
         done: asyncio.Future[Any],
     ) -> None:
-        self._next(loop)
         error = done.exception()
         results = [error] * len(jobs) if error is not None else done.result()
         for (_, future), result in zip(jobs, results, strict=True):
@@ -86,3 +103,5 @@ class Batcher(Generic[Part, Result]):
                 future.set_exception(result)
             else:
                 future.set_result(result)
+        self._expected, self._running = len(jobs) + len(self._waiting), False
+        self._begin(loop)

@@ -158,7 +158,7 @@ def _from_json(body: bytes, model: type[Rows]) -> Inputs:
     if len(kinds) > 1:
         raise ValueError(f"body: expected one kind of rows; got {' and '.join(kinds)}")
     if "embeddings" in kinds:
-        kinds["embeddings"] = _array(_rectangular(kinds["embeddings"]))
+        kinds["embeddings"] = _array(rectangular(kinds["embeddings"]))
     inputs = Inputs(**kinds)
     if isinstance(found, LabelledRows):
         inputs = replace(
@@ -250,7 +250,8 @@ def _array(array: NDArray[Any]) -> NDArray[Any]:
     return array[None] if array.ndim == 1 else array
 
 
-def _rectangular(rows: list[list[float]]) -> NDArray[np.float64]:
+def rectangular(rows: list[list[float]]) -> NDArray[np.float64]:
+    """Return rows of numbers (n, m); an error where they differ in length."""
     lengths = {len(row) for row in rows}
     if len(lengths) > 1:
         raise ValueError(f"embeddings: expected rows of one length; got {sorted(lengths)[:5]}")

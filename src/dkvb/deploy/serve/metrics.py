@@ -9,6 +9,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dkvb._support.optional import require
 
+_METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
 
 
@@ -38,6 +39,18 @@ class Metrics:
         self.accuracy = prometheus.Gauge(
             "dkvb_prequential_accuracy", "Accuracy on rows scored before they were learned.", **mode
         )
+
+        self._answered: dict[tuple[str, str, int], tuple[Any, Any]] = {}
+
+    def answered(self, route: str, method: str, status: int, seconds: float) -> None:
+        """Count a request that was answered."""
+        what = route, method if method in _METHODS else "other", status
+        if what not in self._answered:  # looking counters up takes longer than counting
+            counter = self.requests.labels(*map(str, what))
+            self._answered[what] = counter, self.seconds.labels(route)
+        requests, histogram = self._answered[what]
+        requests.inc()
+        histogram.observe(seconds)
 
     def text(self) -> bytes:
         """Return all of it in the text format."""
@@ -74,5 +87,5 @@ class Measured:
             await self._app(scope, receive, noted)
         finally:
             route = getattr(scope.get("route"), "path", "other")
-            self._metrics.requests.labels(route, scope["method"], str(status)).inc()
-            self._metrics.seconds.labels(route).observe(time.perf_counter() - start)
+            seconds = time.perf_counter() - start
+            self._metrics.answered(route, scope["method"], status, seconds)

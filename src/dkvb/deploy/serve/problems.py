@@ -12,6 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from sklearn.exceptions import NotFittedError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from dkvb.deploy.store import AppliedError, RepeatedIdError
 
@@ -54,6 +55,8 @@ def problem_of(error: BaseException) -> Problem:
         return Problem(error.status_code, detail, dict(error.headers or {}))
     if isinstance(error, RequestValidationError):
         return Problem(422, _validation_text(error))
+    if isinstance(error, ClientDisconnect):
+        return Problem(400, "body: expected all of it; the client closed the connection")
     if isinstance(error, NotFittedError | RepeatedIdError):
         return Problem(409, text)
     if isinstance(error, OSError):
@@ -94,6 +97,7 @@ def install(app: FastAPI) -> None:
         app.add_exception_handler(kind, answer)
     app.add_exception_handler(MemoryError, answer)
     app.add_exception_handler(NotFittedError, answer)
+    app.add_exception_handler(ClientDisconnect, answer)
     app.add_exception_handler(Exception, answer)
 
 

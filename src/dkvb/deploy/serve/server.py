@@ -33,6 +33,14 @@ log = logging.getLogger("dkvb.serve")
 _PATIENCE = 5.0  # seconds in which readers of a writer that was killed let go of the port
 _SWITCH = 5e-4  # seconds that a thread which computes may keep the one that listens waiting
 _GRACE = 5  # seconds that requests have to finish when the service ends
+SERVER: dict[str, Any] = {
+    "log_level": "warning",
+    "access_log": False,
+    "server_header": False,
+    "proxy_headers": False,
+    "lifespan": "on",
+    "timeout_graceful_shutdown": _GRACE,
+}  # uvicorn's settings
 
 
 class Started(NamedTuple):
@@ -75,16 +83,7 @@ class _Server(uvicorn.Server):
     """A server that says when it has started."""
 
     def __init__(self, app: object, ready: Callable[[], None]) -> None:
-        config = uvicorn.Config(
-            app,  # type: ignore[arg-type]
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            lifespan="on",
-            timeout_graceful_shutdown=_GRACE,
-        )
-        super().__init__(config)
+        super().__init__(uvicorn.Config(app, **SERVER))  # type: ignore[arg-type]
         self._ready = ready
         sys.setswitchinterval(_SWITCH)
         # The other cores listen: threads that wait for each other would take them.

@@ -9,6 +9,7 @@ from itertools import accumulate
 from typing import Any, Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from dkvb._support import validation
@@ -44,6 +45,7 @@ class Service:
         self.encoding, self._models = encoding, models
         self.remembered, self.prequential = Remembered(), Prequential()
         self.metrics = Metrics(shared=settings.workers > 1)
+        self._predicted = self.metrics.rows.labels("predict")
         self.thumbnails = Thumbnails(settings.model / "images") if settings.keep_images else None
         compute = ThreadPoolExecutor(1, "compute")
         how: dict[str, Any] = {"queue": self.limits.queue, "seconds": self.limits.seconds}
@@ -89,9 +91,10 @@ class Service:
 
     def checked(self, X: Any) -> Embeddings:
         """Return embeddings as float32, if they are finite and as wide as the model's."""
-        rows = validation.rows(X, "X", self.model.width)
-        with np.errstate(over="ignore"):
-            array: Embeddings = np.ascontiguousarray(rows, dtype=np.float32)
+        array: Embeddings = validation.rows(X, "X", self.model.width)
+        if array.dtype != np.float32 or not array.flags.c_contiguous:
+            with np.errstate(over="ignore"):
+                array = np.ascontiguousarray(array, dtype=np.float32)
         if not np.isfinite(array).all():
             validation.as_float32(array)  # which says where
         return array
@@ -136,7 +139,7 @@ class Service:
         else:
             parts = [await self.predictor.submit(X[i : i + ROWS]) for i in range(0, len(X), ROWS)]
             answers = Answers.joined(parts)
-        self.metrics.rows.labels("predict").inc(len(X))
+        self._predicted.inc(len(X))
         return answers
 
     def _encode(self, parts: list[Any]) -> Sequence[Embeddings | Exception]:
@@ -147,7 +150,8 @@ class Service:
         """Return what the model says of several requests; one that is wrong fails alone."""
         classifier = self.model.classifier
         try:
-            found: Answers = classifier.ask(np.concatenate(parts))
+            # As a tensor: parts were checked, and scikit-learn takes long to check arrays again.
+            found: Answers = classifier.ask(torch.from_numpy(np.concatenate(parts))).recorded()
         except (ValueError, TypeError) as error:
             if len(parts) == 1:
                 return [error]

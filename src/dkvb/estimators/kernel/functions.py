@@ -52,20 +52,30 @@ class KernelFunction:
         if self.kind == RBF:
             return squared_distances(a, b, b_squares).mul_(-self.gamma).exp_()
         b_squares = b.square().sum(dim=1) if b_squares is None else b_squares
-        norms = a.norm(dim=1)[:, None] * b_squares.sqrt()  # (n, N)
-        cosine = (a @ b.T).div_(norms.clamp(min=torch.finfo(a.dtype).tiny)).clamp_(-1, 1)
+        return self._arc_cosine(a @ b.T, a.norm(dim=1)[:, None] * b_squares.sqrt())
+
+    def of_distances(self, squared: Tensor, a_squares: Tensor, b_squares: Tensor) -> Tensor:
+        """The kernel matrix (n, N) from squared distances (n, N), which are overwritten, and the
+        squared norms of rows a (n,) and b (N,)."""
+        if self.kind == RBF:
+            return squared.mul_(-self.gamma).exp_()
+        cross = squared.neg_().add_(a_squares[:, None] + b_squares).div_(2)
+        return self._arc_cosine(cross, a_squares.sqrt()[:, None] * b_squares.sqrt())
+
+    @staticmethod
+    def _arc_cosine(cross: Tensor, norms: Tensor) -> Tensor:
+        """From products of rows (n, N), which are overwritten, and of their norms (n, N)."""
+        cosine = cross.div_(norms.clamp(min=torch.finfo(norms.dtype).tiny)).clamp_(-1, 1)
         sine = (1 - cosine.square()).sqrt_()
         kernel: Tensor = norms * (sine + (math.pi - torch.arccos(cosine)) * cosine) / math.pi
         return kernel
 
     def with_nearest(self, a: Tensor, b: Tensor, b_squares: Tensor) -> tuple[Tensor, Tensor]:
         """The kernel matrix (n, N), and the squared distance (n,) from rows a (n, p) to the nearest
-        of b (N, p); for the RBF kernel, from the same distances."""
+        of b (N, p), from the same distances."""
         distances = squared_distances(a, b, b_squares)
         nearest = distances.amin(dim=1)
-        if self.kind == RBF:
-            return distances.mul_(-self.gamma).exp_(), nearest
-        return self(a, b, b_squares), nearest
+        return self.of_distances(distances, a.square().sum(dim=1), b_squares), nearest
 
     def matrix(self, a: Tensor) -> Tensor:
         """The kernel matrix (n, n) of rows a (n, p) with themselves, computed in blocks of rows."""

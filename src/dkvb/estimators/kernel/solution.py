@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -22,6 +24,9 @@ from dkvb.estimators.kernel.functions import KernelFunction, squared_distances
 from dkvb.estimators.kernel.ridge import Inverse, Solved
 from dkvb.estimators.kernel.ways import select_way
 
+if TYPE_CHECKING:
+    from dkvb.kernels.distances import Panels
+
 log = logging.getLogger(__name__)
 
 LEAVE_ONE_OUT, ESTIMATED, HELD_OUT = "leave-one-out", "leave-one-out, estimated", "held-out"
@@ -30,6 +35,8 @@ HELD_OUT_SHARE = 0.1
 EXACT_NUMBERS = 1 << 22  # of conditioned rows that are kept in float64; float32 beyond
 MOST_ADDED = 512  # rows of an inverse's factor beside its base
 MOST_REWEIGHTED = 64
+FEW_INPUTS = 64
+MOST_LAID_OUT = 1 << 24  # numbers of conditioned rows that are laid out for a few inputs: 64 MB
 NOVELTY_ROWS = 1000
 _CELLS = 1 << 25  # of the kernel matrix at a time
 
@@ -62,6 +69,13 @@ class Solution:
     def n_classes(self) -> int:
         return self.alpha.shape[1]
 
+    @cached_property
+    def panels(self) -> Panels:
+        """The conditioned rows, or the first of them, laid out for a few inputs."""
+        from dkvb.kernels.distances import Panels  # numba takes time and memory to import
+
+        return Panels.of(self.z)
+
     def scores(self, x: Tensor, factors: Tensor) -> Tensor:
         """Scores (n, Y) float64 of embeddings x (n, m), weighted by class."""
         step = max(1, _CELLS // max(1, len(self.z)))
@@ -75,10 +89,24 @@ class Solution:
         """`scores` and `nearest_distances` of embeddings x (n, m) at once."""
         scores, nearest = [], []
         for part in x.split(max(1, _CELLS // max(1, len(self.z)))):
-            kernel, near = self.function.with_nearest(self.conditioned(part), self.z, self.squares)
+            kernel, near = self._kernel_and_nearest(self.conditioned(part))
             scores.append(kernel.double() @ self.alpha)
             nearest.append(near)
         return torch.cat(scores) * factors, torch.cat(nearest).double().cpu()
+
+    def _kernel_and_nearest(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        """The kernel (n, N) of conditioned rows z (n, p), and the nearest squared distance (n,)."""
+        few = len(z) <= FEW_INPUTS and self.z.numel() <= MOST_LAID_OUT
+        laid_out = self.z.dtype == torch.float32 and self.z.device.type == "cpu"
+        if not (few and laid_out):
+            return self.function.with_nearest(z, self.z, self.squares)
+        squared, nearest = self.panels.squared_distances(z)
+        n = self.panels.n_rows
+        if n < len(self.z):
+            rest = squared_distances(z, self.z[n:], self.squares[n:])
+            squared = torch.cat([squared, rest], dim=1)
+            nearest = torch.minimum(nearest, rest.amin(dim=1))
+        return self.function.of_distances(squared, z.square().sum(dim=1), self.squares), nearest
 
     def conditioned(self, x: Tensor) -> Tensor:
         """Conditioned rows (n, p) of embeddings x (n, m)."""
@@ -225,7 +253,7 @@ def extend(solution: Solution, rows: Distinct, examples: Examples) -> Solution |
     for row in changed.tolist():
         solution = _reweighted(solution, int(place[row]), rows, row)
     assert solution.inverse is not None
-    return replace(solution, inverse=solution.inverse.folded(MOST_ADDED))
+    return _changed(solution, inverse=solution.inverse.folded(MOST_ADDED))
 
 
 def _appended(s: Solution, rows: Distinct, examples: Examples, new: Tensor) -> Solution:
@@ -241,7 +269,7 @@ def _appended(s: Solution, rows: Distinct, examples: Examples, new: Tensor) -> S
     targets = torch.cat([s.targets, targets])
     alpha = torch.nn.functional.pad(s.alpha, (0, 0, 0, len(new))) + added.T @ (added @ targets)
     diagonal = torch.nn.functional.pad(s.diagonal, (0, len(new))) + added.square().sum(dim=0)
-    return replace(
+    return _changed(
         s,
         z=torch.cat([s.z, z]),
         squares=torch.cat([s.squares, z.square().sum(dim=1)]),
@@ -254,6 +282,14 @@ def _appended(s: Solution, rows: Distinct, examples: Examples, new: Tensor) -> S
     )
 
 
+def _changed(s: Solution, **changes: Any) -> Solution:
+    """The solution with changes, of which other conditioned rows only begin with those before."""
+    new, panels = replace(s, **changes), vars(s).get("panels")
+    if panels is not None and len(new.z) - panels.n_rows <= MOST_ADDED:
+        vars(new)["panels"] = panels
+    return new
+
+
 def _reweighted(s: Solution, place: int, rows: Distinct, row: int) -> Solution:
     assert s.inverse is not None
     assert s.diagonal is not None
@@ -262,7 +298,7 @@ def _reweighted(s: Solution, place: int, rows: Distinct, row: int) -> Solution:
     change = s.noise * (1 / float(weights[place]) - 1 / float(s.weights[place]))
     inverse, column, added = s.inverse.reweighted(place, change)
     moved = s.alpha + column[:, None] * (targets[place] - s.targets[place])
-    return replace(
+    return _changed(
         s,
         weights=weights,
         targets=targets,
@@ -284,4 +320,4 @@ def with_classes(solution: Solution, table: Tensor, n_classes: int) -> Solution:
 
     s = solution
     held_out = None if s.held_out is None else moved(s.held_out)
-    return replace(s, targets=moved(s.targets), alpha=moved(s.alpha), held_out=held_out)
+    return _changed(s, targets=moved(s.targets), alpha=moved(s.alpha), held_out=held_out)

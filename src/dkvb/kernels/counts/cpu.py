@@ -174,24 +174,41 @@ def _pool_logs(
     out: F64,
 ) -> None:
     (n, n_codebooks), n_columns = pairs.shape, len(constant)
-    n_partitions = weights.shape[0] - 1
+    n_levels = weights.shape[0]  # the pair itself, then its cluster in each partition
     inside, product = np.empty(n_columns), np.empty(n_columns)
+    starts = np.empty((n_codebooks, n_levels), np.int64)
+    stops, read = np.empty_like(starts), np.zeros(1, np.int64)
     task = take(state)
     while task * ROWS < n:
         for i in range(task * ROWS, min(task * ROWS + ROWS, n)):
+            for c in range(n_codebooks):
+                starts[c, 0], stops[c, 0] = bounds[pairs[i, c]], bounds[pairs[i, c] + 1]
+                for level in range(1, n_levels):
+                    cell = clusters[i, (level - 1) * n_codebooks + c]
+                    starts[c, level] = cluster_bounds[cell]
+                    stops[c, level] = cluster_bounds[cell + 1]
+            # Entries are all over the memory: the processor fetches many at once where no
+            # computation comes in between.
+            for c in range(n_codebooks):
+                first, last = starts[c, 0], stops[c, 0] - 1
+                if first <= last:
+                    read[0] += places[first] + counts[first] + places[last]
+                for level in range(1, n_levels):
+                    first, last = starts[c, level], stops[c, level] - 1
+                    if first <= last:
+                        read[0] += cluster_places[first] + cluster_counts[first]
+                        read[0] += cluster_places[last]
             product[:] = 1.0
             for c in range(n_codebooks):
                 inside[:] = constant
-                for entry in range(bounds[pairs[i, c]], bounds[pairs[i, c] + 1]):
+                for entry in range(starts[c, 0], stops[c, 0]):
                     y = places[entry] & (CLASS_STRIDE - 1)
                     inside[y] += weights[0, y] * counts[entry]
-                for partition in range(n_partitions):
-                    cell = clusters[i, partition * n_codebooks + c]
-                    for entry in range(cluster_bounds[cell], cluster_bounds[cell + 1]):
+                for level in range(1, n_levels):
+                    share = shares[clusters[i, (level - 1) * n_codebooks + c]]
+                    for entry in range(starts[c, level], stops[c, level]):
                         y = cluster_places[entry] & (CLASS_STRIDE - 1)
-                        inside[y] += (
-                            weights[1 + partition, y] * shares[cell] * cluster_counts[entry]
-                        )
+                        inside[y] += weights[level, y] * share * cluster_counts[entry]
                 product *= inside
                 # One logarithm for a few factors: more could leave the range of float64.
                 if c % FACTORS == FACTORS - 1 or c == n_codebooks - 1:

@@ -94,7 +94,8 @@ def tree_sum(terms: Tensor, dim: int) -> Tensor:
     while terms.shape[0] > 1:
         half = (terms.shape[0] + 1) // 2
         upper = terms[half:]
-        upper = pad(upper, (0, 0) * (upper.ndim - 1) + (0, half - upper.shape[0]))
+        if len(upper) < half:
+            upper = pad(upper, (0, 0) * (upper.ndim - 1) + (0, 1))
         terms = terms[:half] + upper
     return terms[0]
 

@@ -24,7 +24,10 @@ async def _service(request: Request) -> Service:  # FastAPI calls others in a th
 ServiceDep = Annotated[Service, Depends(_service)]
 
 
+_JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
 def as_json(content: Any, status: int = 200) -> Response:
-    """Return a response; NaN, which JSON has not, is null."""
-    text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return Response(text.encode("utf-8", "surrogatepass"), status, media_type="application/json")
+    """Return a response with the JSON of plain values, which are finite."""
+    text = _JSON.encode(content).encode("utf-8", "surrogatepass")
+    return Response(text, status, media_type="application/json")

@@ -17,8 +17,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from dkvb.deploy.serve import shapes
 from dkvb.deploy.serve.inputs import Inputs, typed_labels
 from dkvb.deploy.serve.problems import Problem
+from dkvb.deploy.serve.routes.changes import acknowledged
 from dkvb.deploy.serve.routes.common import ServiceDep, as_json
-from dkvb.deploy.serve.routes.learning import acknowledged, learn_rows
+from dkvb.deploy.serve.routes.learning import learn_rows
 from dkvb.deploy.serve.service import Service
 from dkvb.deploy.serve.writer import Change
 
