@@ -12,7 +12,7 @@ NOTEBOOKS := $(patsubst examples/%.py,build/%.md,$(wildcard examples/notebooks/*
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-engines test-browser screenshots torture lint bench docs docs-test docs-browser clean
+.PHONY: help demo test test-engines test-browser screenshots torture lint bench docs docs-test docs-browser release-check clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -57,6 +57,12 @@ docs-test: $(DOCS_STAMP)  ## run every notebook and every block of code of the d
 
 docs-browser: docs $(BROWSER)/.installed  ## open every page in headless Chromium; needs node, writes site-screenshots/
 	$(BIN)/python -m scripts.open_site site site-screenshots
+
+release-check:  ## build wheel and sdist, and try both in an empty environment; writes dist/
+	rm -rf build/release
+	$(PYTHON) -m venv build/release
+	build/release/bin/python -m pip install --quiet --require-hashes --requirement requirements/release.txt
+	$(PYTHON) scripts/release_check.py build/release
 
 clean:  ## remove the environment and everything generated
 	rm -rf $(VENV) build dist site site-screenshots demo-output benchmark-output .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

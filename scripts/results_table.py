@@ -75,7 +75,7 @@ def _accuracies(files: tuple[str, ...]) -> dict[str, list[float]]:
 def _cell(values: list[float]) -> str:
     if not values:
         return "–"
-    deviation = f" ± {stdev(values):.2f}" if len(values) > 1 else ""
+    deviation = f" ± {stdev(values):.2f}" if len(set(values)) > 1 else ""  # else: deterministic
     seeds = "" if len(values) == 3 else f" ({len(values)} seed{'s' * (len(values) > 1)})"
     return f"{fmean(values):.2f}{deviation}{seeds}"
 

@@ -316,6 +316,13 @@ def test_version_and_help():
     assert "evaluate" in dkvb("--help").stdout
 
 
+def test_help_names_no_type_for_flags():
+    page = dkvb("fit", "--help").stdout
+    assert "--overwrite" in page
+    assert "<path>" in page
+    assert "<bool>" not in page
+
+
 def test_help_is_quick_because_nothing_heavy_is_imported():
     heavy = {"torch", "sklearn", "matplotlib", "numba", "numpy"}
     code = f"import sys, dkvb.cli; print(sorted({heavy!r} & sys.modules.keys()))"

@@ -27,6 +27,14 @@ class Once(TyperCommand):
                     )
         return super().parse_args(ctx, args)
 
+    def get_params(self, ctx: Any) -> list[Any]:
+        """The parameters; a flag takes no value, so help names no type for it."""
+        params: list[Any] = super().get_params(ctx)
+        for param in params:
+            if getattr(param, "is_flag", False):
+                param.metavar = ""
+        return params
+
 
 def _takes_one_value(param: Any) -> bool:
     is_option = param.param_type_name == "option"

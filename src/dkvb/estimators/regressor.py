@@ -19,7 +19,7 @@ from dkvb.bottleneck import Keys, fit_keys
 from dkvb.bottleneck.assignment import READ_TEMPERATURE, SoftAssignment, in_blocks
 from dkvb.estimators._saved_keys import SavedWithKeys
 from dkvb.estimators.base import Floats
-from dkvb.estimators.parameters import check_keys, key_settings
+from dkvb.estimators.parameters import check_keys, key_settings, repeated
 from dkvb.estimators.rule_params import keys_from_flat
 from dkvb.rules.least_squares import ridge
 from dkvb.rules.least_squares.ridge import Moments, RidgeSums
@@ -62,13 +62,21 @@ class BottleneckRegressor(RegressorMixin, SavedWithKeys):
         self.random_state = random_state
         self.device = device
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Forget everything, then learn from these rows."""
-        return self._learn(X, y, fresh=True)
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Forget everything, then learn from these rows.
 
-    def partial_fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Learn from these rows, beside what was learned before: y is (n,) or (n, Y)."""
-        return self._learn(X, y, fresh=not hasattr(self, "_sums"))
+        Whole numbers in `sample_weight` (n,) count a row several times.
+        """
+        return self._learn(X, y, sample_weight, fresh=True)
+
+    def partial_fit(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
+    ) -> Self:
+        """Learn from these rows, beside what was learned before: y is (n,) or (n, Y).
+
+        Whole numbers in `sample_weight` (n,) count a row several times.
+        """
+        return self._learn(X, y, sample_weight, fresh=not hasattr(self, "_sums"))
 
     def forget_samples(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Take rows learned before away again; nothing tells whether they were."""
@@ -99,8 +107,13 @@ class BottleneckRegressor(RegressorMixin, SavedWithKeys):
         tags.target_tags.multi_output = True
         return tags
 
-    def _learn(self, X: ArrayLike, y: ArrayLike, fresh: bool) -> Self:
+    def _learn(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, fresh: bool
+    ) -> Self:
         rows, targets, one_column = self._checked(X, y, fresh)
+        if sample_weight is not None:
+            chosen = repeated(sample_weight, len(rows))
+            rows, targets = rows[chosen], targets[chosen]
         if fresh:
             keys = self.keys if isinstance(self.keys, Keys) else self._fit_keys(rows)
             keys = keys.to(self.device)

@@ -102,12 +102,10 @@ def _backbones(collection: Collection) -> str:
 
 
 def _contradicted(verdicts: Sequence[StatementVerdict]) -> str:
-    found = [f"“{v.statement}” ({v.place})" for v in verdicts if v.verdict == "contradicted"]
-    return (
-        f"Contradicted by these records, with thresholds of ours: {'; '.join(found)}."
-        if found
-        else ""
-    )
+    found = [f"- “{v.statement}” ({v.place})" for v in verdicts if v.verdict == "contradicted"]
+    if not found:
+        return ""
+    return "\n".join(["Contradicted by these records, with thresholds of ours:", "", *found])
 
 
 def _changed_thresholds() -> str:
