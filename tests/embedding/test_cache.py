@@ -200,3 +200,13 @@ def test_entries_are_found_by_the_start_of_their_address_and_removed(tmp_path):
     assert cache.remove(found.entry) > N * tiny.WIDTH * 4
     assert list(cache.entries()) == []
     assert not found.entry.folder.exists()
+
+
+def test_half_a_surrogate_pair_in_an_entry_stops_no_command(tmp_path):
+    embed(tiny.encoder(), tiny.dataset(6), tmp_path, workers=1)
+    (entry,) = (tmp_path / "embeddings").iterdir()
+    about = json.loads((entry / "entry.json").read_text())
+    about["identity"]["encoder"]["name"] = "\ud800"
+    (entry / "entry.json").write_text(json.dumps(about))
+    assert list(Cache(tmp_path).entries()) == []  # another entry than its address says
+    assert [path.name for path in Cache(tmp_path).damaged()] == [entry.name]

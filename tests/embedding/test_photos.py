@@ -130,3 +130,14 @@ def test_names_of_folders_that_no_label_can_have_are_refused(tmp_path):
     photo(tmp_path / "a\nb" / "1.png")
     with pytest.raises(ValueError, match=r"names of folders: expected labels without control"):
         load_dataset(tmp_path)
+
+
+def test_a_png_whose_chunks_do_not_fit_is_refused_as_an_image(tmp_path):
+    """Pillow raises SyntaxError, which no command shows in one line."""
+    pixels = np.random.default_rng(0).integers(0, 255, (40, 30, 3)).astype(np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "a.png")
+    content = bytearray((tmp_path / "a.png").read_bytes())
+    assert content[37:41] == b"IDAT"
+    content[35] ^= 0x0F  # the length of that chunk: too small
+    with pytest.raises(OSError, match="the file is damaged"):
+        datasets.decode_image(bytes(content))

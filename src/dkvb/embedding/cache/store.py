@@ -42,7 +42,8 @@ def address(identity: dict[str, Any]) -> str:
     True
     """
     canonical = json.dumps(identity, sort_keys=True, ensure_ascii=False)
-    return hashlib.sha256(canonical.encode()).hexdigest()[:32]
+    # A damaged entry.json may hold half of a surrogate pair, which plain UTF-8 refuses.
+    return hashlib.sha256(canonical.encode(errors="surrogatepass")).hexdigest()[:32]
 
 
 class Cache:

@@ -109,7 +109,10 @@ def decode_image(content: bytes, largest: int | None = None) -> Image.Image:
     width, height = image.size
     if width * height > largest:
         raise ValueError(f"{width} x {height} pixels are more than {largest:,}")
-    image.load()
+    try:
+        image.load()
+    except SyntaxError as error:  # which Pillow raises for some damaged files
+        raise library.UnidentifiedImageError(f"the file is damaged: {error}") from error
     upright: Image.Image = require("PIL.ImageOps", "images", "images").exif_transpose(image)
     return upright
 
