@@ -27,5 +27,6 @@ def expected_failures(estimator):
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @parametrize_with_checks(VARIANTS, expected_failed_checks=expected_failures)
-def test_scikit_learn_check(estimator, check):
+def test_scikit_learn_check(estimator, check, monkeypatch):
+    monkeypatch.setenv("SCIPY_ARRAY_API", "1")  # without it, scikit-learn skips a check
     check(estimator)
