@@ -51,8 +51,9 @@ def folder(tmp_path, monkeypatch):
         rows = pa.FixedSizeListArray.from_arrays(X[start : start + 300].ravel(), X.shape[1])
         return pa.table({"x": rows, "y": y[start : start + 300]})
 
-    (tmp_path / "more").mkdir()
-    names = ("rows", "more/0", "sample", "shard-0", "shard-1")
+    for name in ("more", "rows"):
+        (tmp_path / name).mkdir()
+    names = ("rows", "more/0", "rows/0", "rows/1")
     for number, name in enumerate(names):
         pyarrow.parquet.write_table(table(300 * number), f"{name}.parquet")
     pyarrow.feather.write_feather(table(1400), "new.arrow", compression="uncompressed")
