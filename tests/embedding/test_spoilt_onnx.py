@@ -48,6 +48,16 @@ def test_spoilt_files_load_or_are_refused_in_one_line(folder):
     assert not any("\n" in message for message in refused)
 
 
+def test_a_message_that_is_no_text_stays_out_of_standard_output(folder, capfd):
+    write_onnx(folder / "net.onnx", "n")
+    content = (folder / "net.onnx").read_bytes()
+    for operator in (b"Conv", b"Flatten", b"Reshape", b"GlobalAveragePool", b"Relu"):
+        content = content.replace(operator, b"\xe7" * len(operator))
+    (folder / "net.onnx").write_bytes(content)
+    assert "it fails" in problem(folder / "net.onnx")
+    assert capfd.readouterr().out == ""
+
+
 def moved(folder, place):
     """A model that says that its tensors lie elsewhere."""
     onnx = needs("onnx")

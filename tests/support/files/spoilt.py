@@ -523,7 +523,11 @@ def run(name: str, seed: int, count: int) -> list[dict[str, Any]]:
                 finally:
                     os._exit(code)
             code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-            lines += [json.loads(line) for line in out.read_text().splitlines()]
+            for line in out.read_text().splitlines():
+                try:
+                    lines.append(json.loads(line))
+                except ValueError:  # nothing else may write to standard output
+                    lines.append({"way": "", "wrong": f"{name}: printed {line!r:.200}"})
             if code == 0:
                 break
             if code > 0 or not progress.exists():

@@ -56,7 +56,10 @@ class OnnxEncoder:
         options = runtime.SessionOptions()
         options.log_severity_level = 4  # what is wrong is raised, not printed as well
         try:
-            self._session = runtime.InferenceSession(str(path), options, providers=available)
+            # Without fallback: a second try would be announced on standard output.
+            self._session = runtime.InferenceSession(
+                str(path), options, providers=available, enable_fallback=0
+            )
             source = self._session.get_inputs()[0]
         except Exception as error:  # the runtime has many kinds of its own
             raise _unusable(path, error) from error
