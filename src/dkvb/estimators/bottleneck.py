@@ -525,6 +525,8 @@ class BottleneckClassifier(ChangeableClassifier[LearnedState]):
 
     def _check_settings(self) -> None:
         self._checked_rule()
+        if hasattr(self, "_state"):
+            self._state.rule.check_params()
 
     def _checked_rule(self) -> Rule:
         """The rule; an error for a parameter of it or of the classifier that cannot be used."""

@@ -42,7 +42,9 @@ def fitted_rule(learned: State, own: str | Rule) -> Rule:
     named it only, and its parameters are the classifier's own."""
     saved = learned.part("rule").fact("rule", (dict, str))
     if isinstance(saved, dict):
-        return make_rule(rule_from(saved))
+        rule = make_rule(rule_from(saved))
+        rule.check_params()
+        return rule
     rule = make_rule(own)
     if rule.name != saved:
         raise learned.damaged(

@@ -380,3 +380,18 @@ def test_what_is_saved_can_be_loaded_whatever_was_set_after_fitting(tmp_path, na
     assert refused or not model.get_params()
     model.save(path)
     assert_same(dkvb.load(path), model, X)
+
+
+@pytest.mark.parametrize("odd", [-1, [], "x"])
+def test_a_fitted_rule_whose_parameters_cannot_be_used_is_neither_saved_nor_loaded(tmp_path, odd):
+    X, y = rows()
+    model, path = bottleneck("counts").fit(X, y), tmp_path / "file"
+    model.save(path)
+    whole = files.read(path)
+    whole.state.facts["learned/rule/rule"]["params"]["pseudocount"] = odd
+    files.write(path, whole.kind, whole.state)
+    with pytest.raises(FileError):
+        dkvb.load(path)
+    model.rule_.set_params(pseudocount=odd)
+    with pytest.raises((ValueError, TypeError), match="pseudocount"):
+        model.save(path)
