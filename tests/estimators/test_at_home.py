@@ -32,12 +32,16 @@ def letters():
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("estimator", [*OURS, rules.SGD(), Encoder(letters())], ids=repr)
+def name(estimator):
+    return type(estimator).__name__
+
+
+@pytest.mark.parametrize("estimator", [*OURS, rules.SGD(), Encoder(letters())], ids=name)
 def test_html_names_the_class(estimator):
     assert type(estimator).__name__ in estimator._repr_html_()
 
 
-@pytest.mark.parametrize("estimator", OURS, ids=repr)
+@pytest.mark.parametrize("estimator", OURS, ids=name)
 def test_frames_name_their_columns(estimator):
     frame = pd.DataFrame(X, columns=list("wxyz"))
     fitted = sklearn.base.clone(estimator).fit(frame, targets(estimator))
@@ -46,7 +50,7 @@ def test_frames_name_their_columns(estimator):
         fitted.predict(frame[list("zyxw")])
 
 
-@pytest.mark.parametrize("estimator", OURS, ids=repr)
+@pytest.mark.parametrize("estimator", OURS, ids=name)
 def test_weights_are_routed_to_fit(estimator):
     weights = np.arange(60) % 3
     chosen = np.repeat(np.arange(60), weights)
