@@ -52,8 +52,22 @@ def test_labels_change_and_change_back(taught):
     assert counts(path) == {a: 6, b: 8, c: 8, new: 2}
     result = dkvb("undo", path / "m")
     assert result.exit_code == 0
-    assert "undid the last operation, on 2 rows" in result.stdout
+    assert "undid the relabel of 2 rows; " in result.stdout
     assert counts(path) == before
+
+
+def test_what_was_done_is_said_in_words(taught):
+    path, (a, b, c), new = taught
+    model = path / "m"
+    for arguments, said in (
+        (("rename", model, a, new), f"8 rows of {a!r} are now {new!r}; {model} knows 3 classes\n"),
+        (("undo", model), "undid the rename of a class with 8 rows; "),
+        (("merge-classes", model, "--label", b, "--label", c, "--into", c),
+         f"8 rows of {b!r} are now {c!r}; {model} knows 2 classes\n"),
+        (("undo", model), "undid the merge of classes with 8 rows; "),
+        (("relabel", model, "--data", path / "few.npz", "--to", b), f"2 rows are now {b!r}; "),
+    ):  # fmt: skip
+        assert said in dkvb(*arguments).stdout
 
 
 def test_bad_labels_change_nothing(taught):
@@ -63,7 +77,7 @@ def test_bad_labels_change_nothing(taught):
         (("rename", path / "m", "yak", "emu"), "LABEL: expected one of"),
         (("rename", path / "m", a, b), "expected"),
         (("merge-classes", path / "m", "--label", "yak", "--into", a), "--label: expected one of"),
-        (("undo", path / "m"), "undo: expected"),
+        (("undo", path / "m"), "nothing can be undone: the last operation, a fit of "),
         (("relabel", path / "m", "--data", path / "no.npz", "--to", a), "no.npz"),
     ):
         result = dkvb(*arguments)

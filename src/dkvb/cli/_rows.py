@@ -98,6 +98,7 @@ def read_rows(
         if not quiet:
             _note_unnamed(f"{option} {data}", rows, like)
         return rows
+    _check_found(data, option)
     model, source = _encoder_for(data, items, device, like, option, allow_download)
     dataset = _dataset(data, model.takes, items)
     if labelled and dataset.labels is None:
@@ -161,6 +162,19 @@ def _encoder_for(
     check_same_encoder(f"{option} {what}", source, like)
     _check_same_width(f"{option} {what}", model.dimension, like)
     return model, source
+
+
+def _check_found(data: str, option: str) -> None:
+    """Raise where data is no file, no folder, and no name of a data set."""
+    from dkvb.embedding.datasets import NAMES
+
+    name, _, rest = data.partition(":")
+    if name in NAMES or (name == "hf" and rest) or Path(data).expanduser().exists():
+        return
+    raise ValueError(
+        f"{option}: found nothing at {data}; expected a file or folder, hf:NAME, or one of "
+        f"{', '.join(NAMES)}"
+    )
 
 
 def _dataset(data: str, kind: str, options: ItemOptions) -> Any:

@@ -37,8 +37,9 @@ def learn_shard(
     wait: float,
     device: Device,
     quiet: bool,
-) -> tuple[ModelFolder, int]:
-    """Learn a shard in a folder of its own, and return it open, with the number of rows.
+) -> tuple[ModelFolder, int, bool]:
+    """Learn a shard in a folder of its own, and return it open, with the number of rows, and
+    whether they were learned before.
 
     A new folder begins with the keys and settings of the model `like`; in one that is there, what
     was learned under this operation id is not learned again.
@@ -63,7 +64,7 @@ def learn_shard(
             path, made, encoder=encoder.encoder, encoder_fingerprint=encoder.encoder_fingerprint,
             wait=wait, first=first,
         )  # fmt: skip
-        return folder, len(rows.y)
+        return folder, len(rows.y), False
     folder = open_folder(path, place, wait)
     with closing_on_error(folder):
         done = next((one for one in folder.model.history if one.id == operation_id), None)
@@ -74,8 +75,8 @@ def learn_shard(
                     f"{done.time}; --data {data} has others; give another MODEL, or another "
                     "--operation-id to add them"
                 )
-            return folder, done.count
-        return folder, folder.learn(rows.x, rows.y, operation_id=operation_id)
+            return folder, done.count, True
+        return folder, folder.learn(rows.x, rows.y, operation_id=operation_id), False
 
 
 class ShardReader:

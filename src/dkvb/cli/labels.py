@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from dkvb.cli._acknowledge import acknowledge
 from dkvb.cli._items import DEFAULTS, ItemOptions, with_item_options
 from dkvb.cli._rows import AllowDownload, Data
 from dkvb.cli._shared import Device, Quiet, clear_errors, short_warnings
@@ -15,7 +16,6 @@ from dkvb.cli.model import (
     OperationId,
     Wait,
     Where,
-    acknowledge,
     known_labels,
     labelled_rows,
     opened,
@@ -35,12 +35,16 @@ def rename(
     """Give a class another name, which no class has yet."""
     with clear_errors(), short_warnings(), opened(model, device, wait, quiet) as folder:
         old: Any = label
-        if not folder.is_done("rename", operation_id):
+        repeated = operation_id if folder.is_done("rename", operation_id) else None
+        if not repeated:
             (old,) = known_labels(folder.classifier, [label], "LABEL")
         new = _typed(folder.classifier, new_label, "NEW")
         count = folder.rename(old, new, operation_id=operation_id)
         if not quiet:
-            acknowledge("rename", count, folder.path, folder.classifier, as_json)
+            acknowledge(
+                "rename", count, folder.path, folder.classifier, as_json, repeated=repeated,
+                to=([old], new),
+            )  # fmt: skip
 
 
 def merge_classes(
@@ -56,12 +60,16 @@ def merge_classes(
     """Make one class of several."""
     with clear_errors(), short_warnings(), opened(model, device, wait, quiet) as folder:
         labels: list[Any] = label
-        if not folder.is_done("merge_classes", operation_id):
+        repeated = operation_id if folder.is_done("merge_classes", operation_id) else None
+        if not repeated:
             labels = known_labels(folder.classifier, label, "--label")
         target = _typed(folder.classifier, into, "--into")
         count = folder.merge_classes(labels, target, operation_id=operation_id)
         if not quiet:
-            acknowledge("merge_classes", count, folder.path, folder.classifier, as_json)
+            acknowledge(
+                "merge_classes", count, folder.path, folder.classifier, as_json,
+                repeated=repeated, to=([one for one in labels if one != target], target),
+            )  # fmt: skip
 
 
 @with_item_options
@@ -80,10 +88,14 @@ def relabel(
     """Give learned rows another label; DATA holds them with the labels they were learned with."""
     with clear_errors(), short_warnings(), opened(model, device, wait, quiet) as folder:
         rows = labelled_rows(folder, data, encoder, allow_download, quiet, keep=False)
-        new = [_typed(folder.classifier, to, "--to")] * len(rows.y)
-        count = folder.relabel(rows.x, rows.y, new, operation_id=operation_id)
+        new = _typed(folder.classifier, to, "--to")
+        repeated = operation_id if folder.is_done("relabel", operation_id) else None
+        count = folder.relabel(rows.x, rows.y, [new] * len(rows.y), operation_id=operation_id)
         if not quiet:
-            acknowledge("relabel", count, folder.path, folder.classifier, as_json)
+            acknowledge(
+                "relabel", count, folder.path, folder.classifier, as_json, repeated=repeated,
+                to=([], new),
+            )  # fmt: skip
 
 
 def undo(
@@ -96,9 +108,14 @@ def undo(
 ) -> None:
     """Undo the last learn, relabel, rename or merge of classes; a forget is final."""
     with clear_errors(), short_warnings(), opened(model, device, wait, quiet) as folder:
+        repeated = operation_id if folder.is_done("undo", operation_id) else None
+        undoable = None if repeated else folder.model.undoable
         count = folder.undo(operation_id=operation_id)
         if not quiet:
-            acknowledge("undo", count, folder.path, folder.classifier, as_json)
+            acknowledge(
+                "undo", count, folder.path, folder.classifier, as_json, repeated=repeated,
+                undone=undoable and undoable.operation,
+            )  # fmt: skip
 
 
 def _typed(classifier: Any, text: str, option: str) -> Any:

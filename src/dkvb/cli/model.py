@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from dkvb.cli._acknowledge import acknowledge
 from dkvb.cli._change import can_forget, change_of
 from dkvb.cli._items import DEFAULTS, ItemOptions, with_item_options
 from dkvb.cli._rows import AllowDownload, Data, read_rows
@@ -20,7 +21,6 @@ from dkvb.cli._shared import (
     plural,
     printable,
     short_warnings,
-    to_json,
     warn,
 )
 from dkvb.cli._working import working
@@ -136,13 +136,16 @@ def learn(
             if dry_run or test is not None:
                 raise ValueError("--like: expected neither --dry-run nor --test beside it")
             name = operation_id or model.resolve().name
-            shard, count = learn_shard(
+            shard, count, done = learn_shard(
                 model, data, like, encoder, name, allow_download=allow_download, wait=wait,
                 device=device, quiet=quiet,
             )  # fmt: skip
             with shard:
                 if not quiet:
-                    acknowledge("learn", count, shard.path, shard.classifier, as_json)
+                    acknowledge(
+                        "learn", count, shard.path, shard.classifier, as_json,
+                        repeated=name if done else None,
+                    )  # fmt: skip
         return
     with clear_errors(), short_warnings(), opened(model, device, wait, quiet) as folder:
         rows = labelled_rows(folder, data, encoder, allow_download, quiet)
@@ -151,18 +154,28 @@ def learn(
             found = labelled_rows(folder, test, encoder, allow_download, quiet, option="--test")
             held_out = (found.x, found.y)
         before = folder.classifier
-        if not quiet:
-            _warn_if_learned(folder, data, rows, operation_id)
+        repeated = operation_id if folder.is_done("learn", operation_id) else None
+        same = None if quiet or repeated else folder.learned_before(rows.x, rows.y)
         with working(f"learning {plural(len(rows.y), 'row')}", quiet):
-            if dry_run:
+            if dry_run and not repeated:
                 count, after = len(rows.y), folder.preview(rows.x, rows.y)
             else:
                 count = folder.learn(rows.x, rows.y, operation_id=operation_id)
-                if compact:
+                if compact and not dry_run:
                     folder.compact()
                 after = folder.classifier
         if quiet:
             return
+        if repeated:
+            acknowledge("learn", count, folder.path, after, as_json, repeated=repeated)
+            return
+        remedy = "" if dry_run else _remedy(folder)
+        if same is not None:
+            twice = "would count" if dry_run else "count"
+            warn(
+                f"--data {data}: the same rows were learned at {same.time}; they {twice} twice"
+                f"{' now' * (not dry_run)}{remedy}"
+            )
         if as_json:
             change = _measured(before, after, held_out)
             facts: dict[str, Any] = {"dry_run": True} if dry_run else {}
@@ -173,8 +186,7 @@ def learn(
         if change := _measured(before, after, held_out):
             typer.echo(printable(change.line()))
             if lost := change.warning():
-                undo = not dry_run and can_forget(after)
-                warn(lost + "; dkvb forget with the same --data undoes it" * undo)
+                warn(lost + remedy)
 
 
 @with_item_options
@@ -205,17 +217,22 @@ def forget(
         with opened(model, device, wait, quiet) as folder:
             if label:
                 labels = label
-                if not folder.is_done("forget", operation_id):
+                repeated = folder.is_done("forget", operation_id)
+                if not repeated:
                     labels = known_labels(folder.classifier, label, "--label")
                 with working(f"forgetting {plural(len(labels), 'class', 'classes')}", quiet):
                     count = folder.forget(*labels, operation_id=operation_id)
             else:
+                repeated = folder.is_done("forget_samples", operation_id)
                 rows = labelled_rows(folder, str(data), encoder, allow_download, quiet, keep=False)
                 with working(f"forgetting {plural(len(rows.y), 'row')}", quiet):
                     count = folder.forget_samples(rows.x, rows.y, operation_id=operation_id)
             if not quiet:
-                acknowledge("forget", count, folder.path, folder.classifier, as_json)
-            if not quiet and hasattr(folder.classifier, "keys_"):
+                acknowledge(
+                    "forget", count, folder.path, folder.classifier, as_json,
+                    repeated=operation_id if repeated else None,
+                )  # fmt: skip
+            if not quiet and not repeated and hasattr(folder.classifier, "keys_"):
                 note(
                     "keys stay as they were fitted; if they were fitted to what is forgotten "
                     "(dkvb fit without --keys), they keep what they took from it, without labels"
@@ -255,18 +272,23 @@ def merge(
         _check_distinct(model, others)
         reader = ShardReader(others, device, skip_merged)
         with working(f"merging {plural(len(others), 'model')}", quiet):
+            repeated = False
             if not holds_model(model):
                 folder = reader.create(model, operation_id, wait)
                 count = folder.model.history[0].count
             else:
                 folder = opened(model, device, wait, quiet)
                 with closing_on_error(folder):
+                    repeated = folder.is_done("merge", operation_id)
                     count = reader.merge_into(folder, operation_id)
         with folder:
             if not quiet:
                 for path in reader.skipped:
                     note(f"{path} was merged before, and is left out")
-                acknowledge("merge", count, folder.path, folder.classifier, as_json)
+                acknowledge(
+                    "merge", count, folder.path, folder.classifier, as_json,
+                    repeated=operation_id if repeated else None,
+                )  # fmt: skip
 
 
 def _measured(before: Any, after: Any, held_out: Any) -> Any:
@@ -350,40 +372,13 @@ def _keys_for(path: str, rows: Any, device: str) -> Any:
     return keys
 
 
-def _warn_if_learned(folder: Any, data: str, rows: Any, operation_id: str | None) -> None:
-    """Warn of a file that was learned before, unless this is a repetition that counts once."""
-    if folder.is_done("learn", operation_id):
-        return
-    found = folder.learned_before(rows.x, rows.y)
-    if found is not None:
-        warn(
-            f"--data {data}: the same rows were learned at {found.time}; they count twice now; "
-            "undo it with dkvb forget --data"
-        )
+def _remedy(folder: Any) -> str:
+    """How to take back what was learned just now, where that can be done."""
+    from dkvb.deploy.store.classifiers import journals_embeddings
 
-
-_DONE = {
-    "fit": "learned",
-    "learn": "learned",
-    "forget": "forgot",
-    "merge": "added",
-    "rename": "renamed the class of",
-    "merge_classes": "gave another label to",
-    "relabel": "gave another label to",
-    "undo": "undid the last operation, on",
-}
-
-
-def acknowledge(
-    operation: str, count: int, path: Path, classifier: Any, as_json: bool, **more: Any
-) -> None:
-    """Say what is on disk now, or, with `dry_run`, would be."""
-    if as_json:
-        facts = {"operation": operation, "rows": count, "classes": len(classifier.classes_)}
-        typer.echo(to_json({**facts, "model": str(path), **more}))
-        return
-    dry_run = more.get("dry_run", False)
-    done = f"would have {_DONE[operation]}" if dry_run else _DONE[operation]
-    knows = "would know" if dry_run else "knows"
-    classes = plural(len(classifier.classes_), "class", "classes")
-    typer.echo(printable(f"{done} {plural(count, 'row')}; {path} {knows} {classes}"))
+    # Where the journal holds embeddings, closing the folder makes a snapshot of it.
+    if folder.model.undoable is not None and not journals_embeddings(folder.classifier):
+        return f"; dkvb undo {folder.path} undoes it"
+    if can_forget(folder.classifier):
+        return "; dkvb forget with the same --data undoes it"
+    return ""

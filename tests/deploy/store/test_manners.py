@@ -184,6 +184,50 @@ def test_the_same_file_twice_is_warned_about(place):
     )
 
 
+def test_what_was_undone_may_be_learned_again(place):
+    good("learn", "model", "--data", "one.npz")
+    assert good("undo", "model") == "undid the learn of 1 row; model knows 4 classes\n"
+    assert "the same rows" not in dkvb("learn", "model", "--data", "one.npz").stderr
+    again = dkvb("learn", "model", "--data", "one.npz").stderr
+    assert "they count twice now; dkvb undo model undoes it" in again
+    dry = dkvb("learn", "model", "--data", "one.npz", "--dry-run").stderr
+    assert "they would count twice\n" in dry
+
+
+def test_a_repeated_operation_says_that_nothing_changed(place):
+    again = ("--operation-id", "monday")
+    said = "operation 'monday' was done already; nothing changed\n"
+    for arguments in (
+        ["learn", "model", "--data", "one.npz"],
+        ["rename", "model", "ant", "emu"],
+        ["merge-classes", "model", "--label", "bee", "--into", "cow"],
+        ["undo", "model"],
+        ["forget", "model", "--label", "yak"],
+        ["forget", "model", "--data", "two.npz"],
+        ["learn", "shard", "--data", "one.npz", "--like", "model"],
+        ["merge", "model", "shard"],
+    ):
+        again = ("--operation-id", " ".join(arguments[:3]))
+        X, _ = rows()
+        np.savez("two.npz", x=X[:1], y=["emu"])
+        first = good(*arguments, *again)
+        assert "done already" not in first
+        before = read_folder("model")
+        assert good(*arguments, *again) == said.replace("monday", again[1])
+        assert json.loads(good(*arguments, *again, "--json"))["repeated"] is True
+        assert read_folder("model").history == before.history
+    assert "done already" in good("learn", "shard", "--data", "one.npz", "--like", "model",
+                                  "--operation-id", "learn shard --data")  # fmt: skip
+
+
+def test_data_that_is_not_there_is_said_so_before_an_encoder_is_asked_for(place):
+    for option in ("--data", "--keys"):
+        given = {"--data": "rows.npz", option: "nowhere"}
+        done = dkvb("fit", "new", *(text for pair in given.items() for text in pair))
+        assert done.exit_code == 2
+        assert f"{option}: found nothing at nowhere" in done.stderr
+
+
 def test_waiting_for_a_busy_model(place):
     with open_folder("model"):
         done = dkvb("learn", "model", "--data", "rows.npz", "--wait", "0.1")
@@ -231,7 +275,10 @@ def test_keys_of_another_width_or_of_none_are_refused(place):
     good("fit", "plain", "--data", "rows.npz", "--classifier", "prototypes")
     for arguments, says in (
         (("--data", "wide.npz", "--keys", "model"), "expected keys for embeddings of width 9"),
-        (("--data", "rows.npz", "--keys", "plain"), "expected a file of keys or a model that has"),
+        (
+            ("--data", "rows.npz", "--keys", "plain"),
+            "plain is a PrototypesClassifier, which has no keys",
+        ),
     ):
         done = dkvb("fit", "new", *arguments, "--classifier", "bottleneck:rule=counts")
         assert done.exit_code == 2

@@ -95,11 +95,14 @@ def test_operation_ids_on_the_command_line(path):
     (X, y), place = rows(), path.parent
     np.savez(place / "rows.npz", x=X, y=y)
     create(path, learned("counts", (X, y))).close()
-    for _ in range(2):
+    for learn, forgot in (
+        ("learned 60 rows", "forgot 30 rows"),
+        ("operation 'monday' was done already", "operation 'tuesday' was done already"),
+    ):
         said = good("learn", path, "--data", place / "rows.npz", "--operation-id", "monday")
-        assert said.startswith("learned 60 rows")
+        assert said.startswith(learn)
         said = good("forget", path, "--label", "bee", "--operation-id", "tuesday")
-        assert said.startswith("forgot 30 rows")
+        assert said.startswith(forgot)
     expected = learned("counts", (X, y), (X, y)).forget("bee")
     assert_same_state(read_folder(path).classifier, expected)
 

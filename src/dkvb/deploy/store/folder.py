@@ -33,6 +33,7 @@ from dkvb.deploy.store.history import (
     entry_facts,
     shortened,
     text_digest,
+    why_final,
     without_digests,
 )
 from dkvb.deploy.store.journal import (
@@ -299,13 +300,12 @@ class ModelFolder:
             records = [] if journal is None else journal.records
             last = next((one for one in reversed(records) if one.operation != UNDO), None)
             if journal is None or last is None:
-                raise ValueError(
-                    "undo: expected a learn, relabel, rename or merge of classes as the last "
-                    "operation; there is none that is not part of the snapshot yet"
-                )
+                raise ValueError(f"nothing can be undone: {why_final(self.model.history)}")
             undone = entries_of(self.path / JOURNAL, last.state.facts)[-1]
             one = self._entry("undo", undone.count, operation_id)
-            facts = {"entry": entry_facts(one), "undone": entry_facts(undone)}
+            # Without its digest, which would tell that the rows are still there.
+            (kept,) = without_digests((undone,))
+            facts = {"entry": entry_facts(one), "undone": entry_facts(kept)}
             with self._following_disk(one):
                 layout.check_links(self.path)
                 mode = layout.mode_of(self.path)

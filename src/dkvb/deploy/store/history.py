@@ -86,6 +86,26 @@ def without_digests(history: tuple[Entry, ...]) -> tuple[Entry, ...]:
     return tuple(replace(one, digest=None) for one in history)
 
 
+def why_final(history: tuple[Entry, ...]) -> str:
+    """Return why the last operation that was not undone cannot be undone.
+
+    >>> why_final((Entry("fit", 9, "now"), Entry("forget", 3, "now")))
+    'the last operation was a forget, which is final'
+    """
+    left: list[Entry] = []
+    for one in history:
+        if one.operation == "undo" and left:
+            left.pop()
+        else:
+            left.append(one)
+    if not left:
+        return "there is no operation left"
+    if left[-1].operation in UNLEARNING:
+        return "the last operation was a forget, which is final"
+    name = left[-1].operation.replace("merge_classes", "merge of classes")
+    return f"the last operation, a {name} of {left[-1].time}, is part of the snapshot already"
+
+
 def shortened(history: tuple[Entry, ...], most: int = MOST) -> tuple[Entry, ...]:
     """Return the history, if it is long with consecutive equal operations joined in its older half.
 

@@ -66,7 +66,12 @@ def load_keys(path: str | Path, device: str = "cpu") -> Keys:
     path = Path(path)
     if path.is_file() and files.read(path, "keys", "estimator").kind == "keys":
         return Keys.load(path, device)
-    keys: Keys | None = getattr(load(path, device), "keys_", None)
+    model = load(path, device)
+    keys: Keys | None = getattr(model, "keys_", None)
     if keys is None:
-        raise ValueError(f"keys: expected a file of keys or a model that has keys; got {path}")
+        raise ValueError(
+            f"keys: expected a file of keys or a model that has keys; {path} is a "
+            f"{type(model).__name__}, which has no keys; give a model of a BottleneckClassifier, "
+            "or rows to fit keys to"
+        )
     return keys
