@@ -69,7 +69,7 @@ NAMES = {
 KEEPS = {
     "KernelClassifier": "embeddings",
     "least_squares": "sums",
-    "counts": "counts, class sums, codes of 5 %",
+    "counts": "counts, class sums, sketch of codes",
     "sgd (the paper's)": "values",
     "RanPAC": "sums",
     "streaming LDA": "sums",

@@ -69,6 +69,7 @@ def run(line):
 def test_commands_of_the_readme(folder):
     lines = commands(ROOT / "README.md")
     assert [line[0] for line in lines][:5] == ["fit", "learn", "predict", "forget", "export"]
+    (folder / "photos.npz").unlink()  # which `dkvb embed` writes
     for line in lines:
         run(line)
     assert (folder / "model.onnx").is_file()

@@ -208,8 +208,9 @@ class BottleneckClassifier(ChangeableClassifier[LearnedState]):
     def predict_proba(self, X: ArrayLike) -> Floats:
         """Probabilities (n, Y) in the order of `classes_`: the softmax of scores / temperature.
 
-        `counts` fits the temperature to a twentieth of the rows it learned, each scored as if it
-        had not been learned, whatever the order they came in; `sgd` was trained with temperature 1.
+        `counts` fits the temperature to rows that it keeps as a sketch of codes, of bounded size,
+        each scored as if it had not been learned; the order of the rows does not matter. `sgd` was
+        trained with temperature 1.
         """
         state, _, scores = self._scored(X)
         return softmax(scores / state.rule.softmax_temperature())

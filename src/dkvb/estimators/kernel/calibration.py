@@ -21,7 +21,7 @@ class Calibration:
     """Probabilities in proportion to softplus(slope · score)**power.
 
     Scores of least squares are near probabilities already, so that a softmax, which takes them for
-    logarithms, would be too sure of some inputs and too unsure of others.
+    logarithms, would be overconfident for some inputs and underconfident for others.
     """
 
     slope: float = 15.0

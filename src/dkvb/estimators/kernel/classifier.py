@@ -40,11 +40,11 @@ class KernelClassifier(ChangeableClassifier[KernelState]):
     calls this latent replay). Where embeddings must not be kept, use `BottleneckClassifier`.
 
     The learned state is the multiset of examples. Any order, batching, split and merge give the
-    same bits, and unlearning (`forget`) is deleting. Conditioning, kernel and ridge strength are
-    chosen by exact leave-one-out: in `fit` and `tune`, whenever the number of
-    examples has doubled, and after every unlearning. In between one more example is an update of
-    the solution. Predictions are a function of the set of examples after `tune`. Scores are
-    normalised per class (class-balanced).
+    same bits, and unlearning (`forget`) deletes examples. Conditioning, kernel and ridge strength
+    are chosen by exact leave-one-out: in `fit` and `tune`, whenever the number of examples has
+    doubled, and after every unlearning. In between, one more example updates the solution.
+    After `tune`, predictions depend on the set of examples alone. Scores are normalised per class
+    (class-balanced).
 
     Needs: no task boundaries, no classes known in advance; order-invariant.
     Memory: 2·n·m bytes of embeddings, and while it learns one by one 8·n² bytes for an inverse, up
@@ -177,7 +177,7 @@ class KernelClassifier(ChangeableClassifier[KernelState]):
         return self
 
     def tune(self) -> Self:
-        """Choose all settings again: predictions are then a function of the set of examples."""
+        """Choose all settings again; predictions then depend on the set of examples alone."""
         self._ready()
         self._state = self._check_changeable("tune").solved(self.device, choose=True)
         return self
@@ -228,8 +228,8 @@ class KernelClassifier(ChangeableClassifier[KernelState]):
     ) -> Self:
         """Unlearn examples, given as embeddings with their labels, or by their ids.
 
-        A class of which no example is left is gone, unless it was declared. An error, which
-        changes nothing, where the examples were not all learned.
+        A class without examples is removed, unless it was declared. Examples that were not all
+        learned raise an error, and nothing changes.
         """
         state = self._check_changeable("forget_samples")
         if ids is not None:

@@ -22,7 +22,7 @@ _JITTER = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class KernelOperator:
-    """K as something to multiply with: rows z (N, p), and the matrix (N, N) where it is stored."""
+    """K as a linear operator: rows z (N, p), and the matrix (N, N) where it is stored."""
 
     function: KernelFunction
     z: Tensor  # (N, p) float32

@@ -1,4 +1,4 @@
-"""What an exported kernel classifier needs to answer."""
+"""Tensors with which an exported kernel classifier predicts."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class Quality:
 
     @classmethod
     def of(cls, solution: Solution, examples: Examples, factors: Tensor) -> Quality:
-        """What the solution says of its examples."""
+        """Leave-one-out scores of the examples under a solution."""
         by_hash = torch.argsort(solution.hashes)
         row = by_hash[torch.searchsorted(solution.hashes[by_hash], examples.hashes)]
         scores = solution.without_itself().cpu()[row] * factors

@@ -1,7 +1,7 @@
 """All that a kernel classifier has learned, as one value: every operation returns the next.
 
-Nothing in it is ever changed, so that an error halfway changes nothing, and threads that predict
-while another learns see either the old or the new, never a mixture.
+A state is immutable. An error changes nothing, and threads that predict while another thread learns
+use either the old state or the new one.
 """
 
 from __future__ import annotations
