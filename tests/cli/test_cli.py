@@ -359,7 +359,8 @@ def test_reproduce_runs_an_experiment_once(tmp_path):
     first = reproduce(out)
     assert first.exit_code == 0, first.output
     assert "5 tasks of 2" in first.stdout
-    assert "the number of classes per task does not matter" in first.stdout
+    assert "quick run: decides nothing: the number of classes per task does not" in first.stdout
+    assert not re.search("contradicted:|holds:", first.stdout)
     assert first.stderr == ""
     assert {p.name for p in out.iterdir()} == {"granularity.png", "records.jsonl", "summary.json"}
     again = reproduce(out)
@@ -462,6 +463,45 @@ def test_demo_shows_its_table_and_names_its_picture(tmp_path, monkeypatch):
     assert "79.00 ± 0.50" in result.stdout
     assert str(tmp_path / "out" / "accuracy.png") in result.stdout
     assert dkvb("demo", "--out", tmp_path / "out", "--quiet").output == ""
+
+
+def widest(text):
+    return max(map(len, text.splitlines()))
+
+
+def test_tables_keep_to_the_columns_of_the_environment(files, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    listed = dkvb("reproduce", "--list").stdout
+    assert widest(listed) <= 80
+    assert [line.split()[0] for line in listed.splitlines() if line[0] != " "] == list(EXPERIMENTS)
+    learned = evaluate(files, "--classifier", "linear:learning_rate=0.1,bias=false",
+                       "--seeds", "1,2")  # fmt: skip
+    table, _, picture = learned.stdout.partition("picture: ")
+    assert picture
+    assert widest(table) <= 80
+    assert "learning" in table
+    names = ["bottleneck, sgd (the paper's)", "logistic regression, all at once"]
+    metrics = ["class-incremental", "iid", "forgetting", "training (s)"]
+    row = {key: {"mean": 79.04, "std": 10.52} for key in metrics}
+    run = SimpleNamespace(
+        run=lambda out, progress: {
+            "table": dict.fromkeys(names, row),
+            "title": "CIFAR-10 " * 20,
+            "picture": "",
+        }
+    )
+    monkeypatch.setitem(sys.modules, "dkvb.benchmark.demo", run)
+    shown = dkvb("demo", "--out", files / "demo").stdout
+    assert widest(shown) <= 80
+    assert shown.count("79.04 ± 10.52") == 8
+    assert "all at once" in shown
+
+
+def test_a_bar_is_shown_only_where_something_is_run(files, monkeypatch):
+    monkeypatch.setattr("dkvb.cli.evaluate.show_progress", lambda quiet: True)
+    assert "run" in evaluate(files).stderr
+    assert evaluate(files).stderr.endswith(": 1 of 1 runs finished; 0 to run\n")
+    assert "?" not in evaluate(files).stderr
 
 
 def test_pictures_need_records(tmp_path):

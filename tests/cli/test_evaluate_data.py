@@ -52,7 +52,8 @@ def test_tables_and_a_summary_are_written(file, tmp_path):
     result = dkvb("evaluate", "--data", file, *options)
     assert result.exit_code == 0, result.output
     assert "3 folds of stratified cross-validation" in result.stdout
-    assert "prototypes: accuracy per class" in result.stdout
+    _, _, per_class = result.stdout.partition("prototypes: accuracy per class\n")
+    assert len(re.findall(r"^\w{3} +\d+\.\d % +30$", per_class, re.MULTILINE)) == 3, result.stdout
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["folds"] == 3
     assert dkvb("evaluate", "--data", file, *options, "--quiet").output == ""
 

@@ -189,6 +189,11 @@ def test_cache_ls_verify_and_rm(folder):
     listed = dkvb("cache", "ls", "--cache", folder / "cache")
     assert "1 kept" in " ".join(listed.stdout.split())  # a long path takes several lines
     assert "means" in listed.stdout
+    narrow = CliRunner(env={"COLUMNS": "60"}).invoke(
+        app, ["cache", "ls", "--cache", str(folder / "cache")]
+    )
+    assert max(map(len, narrow.stdout.splitlines())) <= 60
+    assert "float32" in narrow.stdout
     (shown,) = json.loads(dkvb("cache", "ls", "--cache", folder / "cache", "--json").stdout)
     assert (shown["items"], shown["done"]) == (24, 24)
     verified = dkvb("cache", "verify", "--cache", folder / "cache")

@@ -105,7 +105,8 @@ def run_missing(
             done[spec.run_id] = replace(reusable[spec.run_id], classifier=spec.classifier)
             append_record(path, done[spec.run_id])
     n_missing = len({spec.run_id for spec in specs} - done.keys())
-    with tqdm(total=n_missing, unit="run", disable=not progress, smoothing=0) as bar:
+    shown = progress and n_missing > 0
+    with tqdm(total=n_missing, unit=" runs", disable=not shown, smoothing=0) as bar:
         for job in jobs:
             missing = [spec for spec in job.specs if spec.run_id not in done]
             if not missing:

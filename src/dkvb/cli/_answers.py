@@ -70,23 +70,29 @@ def show(parts: Iterable[Answers], as_json: bool) -> None:
 
 def _table(records: list[dict[str, Any]], width: int = 80) -> Table:
     """A table of that width: names of items are cut in favour of labels and numbers."""
-    rows = [_flat(record) for record in records]
+    rows = [_ranked(record) if "top" in record else record for record in records]
     cells = {
         name: [_HEADINGS.get(name, name.replace("_", " ")), *(_cell(row.get(name)) for row in rows)]
         for name in _columns(rows)
     }
-    widths = {name: min(_WIDEST, max(map(cell_len, texts))) for name, texts in cells.items()}
+    widest = {"labels": max(_WIDEST, width - _ITEM - 13)}  # which is broken, not cut
+    widths = {
+        name: min(widest.get(name, _WIDEST), max(map(cell_len, texts)))
+        for name, texts in cells.items()
+    }
     widths["item"] = max(map(cell_len, cells["item"]))
     left = width - sum(widths.values()) + widths["item"] - 3 * (len(widths) - 1)
     widths["item"] = max(8, min(widths["item"], left))
     cells["item"] = [_cut(text, widths["item"]) for text in cells["item"]]
+    if "labels" in cells:
+        cells["labels"] = [_broken(text, widths["labels"]) for text in cells["labels"]]
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False, show_edge=False)
     for name, (heading, *_) in cells.items():
         number = any(isinstance(row.get(name), float) for row in rows)
         table.add_column(
             heading,
             justify="right" if number else "left",
-            no_wrap=True,
+            no_wrap=name != "labels",
             overflow="ellipsis",
             width=widths[name],
         )
@@ -100,7 +106,32 @@ def _cut(text: str, width: int) -> str:
     return text if cell_len(text) <= width or "/" not in text else "…" + text[1 - width :]
 
 
+def _broken(text: str, width: int) -> str:
+    """Labels with their probabilities in as many lines as it takes, broken between two of them."""
+    lines: list[str] = []
+    for one in text.split(", "):
+        if lines and cell_len(f"{lines[-1]}, {one},") <= width:
+            lines[-1] += f", {one}"
+        else:
+            lines.append(one)
+    return ",\n".join(lines)
+
+
+def _ranked(record: dict[str, Any]) -> dict[str, Any]:
+    """A record whose classes of `top` are in one column, the likeliest first."""
+    top = [(printable(one["label"]), one["probability"]) for one in record["top"]]
+    labels = ", ".join(f"{label} {probability:.3f}" for label, probability in top)
+    if top and record["label"] != record["top"][0]["label"]:  # such as "unknown"
+        labels = f"{printable(record['label'])}: {labels}"
+    return {
+        name: labels if name == "labels" else record[name]
+        for name in ("item", "labels", "novelty")
+        if name == "labels" or name in record
+    }
+
+
 _WIDEST = 16  # of labels, in a table
+_ITEM = 24  # columns that are left for an item beside many labels
 _HEADINGS = {"runner_up_probability": "prob.", "probability": "prob.", "runner_up": "runner-up"}
 
 
@@ -122,7 +153,10 @@ def _csv(parts: Iterable[Answers], shown: Callable[[object], str] = str) -> Iter
             writer.writerow(columns)
         for row in rows:
             values = (row.get(name) for name in columns)
-            writer.writerow("" if v is None else shown(v) for v in values)
+            writer.writerow(
+                "" if v is None else f"{v:.6g}" if isinstance(v, float) else shown(v)
+                for v in values
+            )
         yield text.getvalue()
 
 

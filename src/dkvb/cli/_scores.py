@@ -108,6 +108,9 @@ def _default_classifier() -> str:
 
 
 def _show_classes(per_class: dict[str, dict[str, Any]], name: str) -> None:
-    shown = dict(list(per_class.items())[:_MAX_CLASSES_SHOWN])
+    shown = {
+        label: {**row, "accuracy": f"{row['accuracy']:.1f} %"}
+        for label, row in list(per_class.items())[:_MAX_CLASSES_SHOWN]
+    }
     more = f", the lowest {len(shown)} of {len(per_class)}" if len(per_class) > len(shown) else ""
-    show(shown, as_json=False, title=f"{name}: accuracy per class (%){more}", first="class")
+    show(shown, as_json=False, title=f"{name}: accuracy per class{more}", first="class")

@@ -136,11 +136,17 @@ def make_folder(path: Path) -> Path:
     return path
 
 
+_STREAM_METRICS = (
+    "final_accuracy", "average_incremental_accuracy", "forgetting", "learn_seconds",
+)  # fmt: skip
 _COLUMNS = {
     "final_accuracy": "final\naccuracy",
     "average_incremental_accuracy": "average\nincremental",
     "forgetting": "forgetting",
     "learn_seconds": "learning\n(seconds)",
+    "class-incremental": "class-\nincremental",
+    "training (s)": "training\n(s)",
+    "balanced accuracy": "balanced\naccuracy",
 }
 
 
@@ -150,9 +156,9 @@ def show(summary: Mapping[str, Any], as_json: bool, title: str, first: str = "cl
         typer.echo(to_json(summary, indent=2))
         return
     metrics = list(dict.fromkeys(metric for row in summary.values() for metric in row))
-    if set(metrics) >= _COLUMNS.keys():
-        metrics = list(_COLUMNS)
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1))
+    if set(metrics) >= set(_STREAM_METRICS):
+        metrics = list(_STREAM_METRICS)
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False, show_edge=False)
     table.add_column(first, overflow="fold")
     for metric in metrics:
         table.add_column(
@@ -160,8 +166,16 @@ def show(summary: Mapping[str, Any], as_json: bool, title: str, first: str = "cl
         )
     for classifier, row in summary.items():
         table.add_row(Text(printable(classifier)), *(_cell(row.get(metric)) for metric in metrics))
-    # A pipe has no width to keep to.
-    Console(width=None if sys.stdout.isatty() else 200).print(table)
+    console = Console(width=output_width())
+    if title:  # apart, since that of a table is broken to its width
+        console.print(Text(printable(title)))
+    console.print(table, Text())
+
+
+def output_width() -> int | None:
+    """Return the width of tables; None for that of the terminal, or of COLUMNS where it is set."""
+    # Another pipe has no width to keep to.
+    return None if sys.stdout.isatty() or os.environ.get("COLUMNS") else 200
 
 
 def _cell(value: Any) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,7 +15,7 @@ from rich.text import Text
 
 from dkvb.cli._items import CacheFolder
 from dkvb.cli._once import Once
-from dkvb.cli._shared import Quiet, clear_errors, note, printable
+from dkvb.cli._shared import Quiet, clear_errors, note, output_width, printable
 from dkvb.cli.embed import AsJson
 
 cache = typer.Typer(
@@ -52,11 +51,9 @@ def ls(folder: CacheFolder = None, as_json: AsJson = False) -> None:
         typer.echo(json.dumps(rows, indent=2, ensure_ascii=False))
         return
     total = decimal(sum(row["bytes"] for row in rows))
-    # Text, since square brackets in names are no markup.
-    title = Text(f"{kept.folder}: {len(rows)} kept, {total}")
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
     for heading in ("entry", "encoder", "data", "rows", "width", "type", "size"):
-        table.add_column(heading, overflow="fold")
+        table.add_column(heading, overflow="fold", no_wrap=heading not in ("encoder", "data"))
     for row in rows:
         done = "" if row["done"] == row["items"] else f" of {row['items']}"
         cells = (
@@ -64,7 +61,9 @@ def ls(folder: CacheFolder = None, as_json: AsJson = False) -> None:
             str(row["dimension"]), row["dtype"], decimal(row["bytes"]),
         )  # fmt: skip
         table.add_row(*(Text(printable(cell)) for cell in cells))
-    Console(width=None if sys.stdout.isatty() else 200).print(table)
+    console = Console(width=output_width())
+    # Text, since square brackets in names are no markup.
+    console.print(Text(printable(f"{kept.folder}: {len(rows)} kept, {total}")), table)
     _name_damaged(damaged)
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from pathlib import Path
+from textwrap import wrap
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
 
 from dkvb.cli._shared import (
     AsJson,
@@ -16,6 +18,7 @@ from dkvb.cli._shared import (
     clear_errors,
     make_folder,
     note,
+    output_width,
     parse_seeds,
     short_warnings,
     show,
@@ -97,7 +100,8 @@ def reproduce(
             show(described, as_json, "")
             return
         for listed, text in EXPERIMENTS.items():
-            typer.echo(f"{listed:<18}{text} | {status.get(listed, 'not measured')}")
+            line = f"{listed:<18}{text} | {status.get(listed, 'not measured')}"
+            typer.echo("\n".join(_lines(line, 18)))
         return
     with clear_errors():
         from dkvb._support import validation
@@ -160,7 +164,17 @@ def reproduce(
                 )
             known |= {record.run_id: record for record in records}
         if as_json or not quiet:
-            _print(summary, folder, as_json)
+            _print(summary, folder, as_json, quick or summary["kind"] == "quick")
+
+
+def _lines(text: str, indent: int) -> list[str]:
+    """A text in lines as wide as the terminal, or as COLUMNS says; else in one."""
+    if output_width() is not None:
+        return [text]
+    return wrap(
+        text, Console().width, subsequent_indent=" " * indent, break_long_words=False,
+        break_on_hyphens=False,
+    )  # fmt: skip
 
 
 def _changes(texts: list[str]) -> dict[str, str]:
@@ -175,11 +189,12 @@ def _changes(texts: list[str]) -> dict[str, str]:
     return dict(zip(fields, (value.strip() for _, _, value in parts), strict=True))
 
 
-def _print(summary: dict[str, Any], folder: Path, as_json: bool) -> None:
+def _print(summary: dict[str, Any], folder: Path, as_json: bool, quick: bool) -> None:
     if as_json:
         show(summary, as_json, "")
         return
     show(summary["rows"], as_json, summary["title"], first="")
     for verdict in summary["statements"]:
-        typer.echo(f"{verdict['verdict']}: {verdict['statement']}: {verdict['evidence']}")
+        decided = "quick run: decides nothing" if quick else verdict["verdict"]
+        typer.echo(f"{decided}: {verdict['statement']}: {verdict['evidence']}")
     typer.echo(f"results: {folder}")

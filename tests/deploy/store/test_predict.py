@@ -167,6 +167,31 @@ def test_a_table_fits_eighty_columns(place):
     assert f" {answers.records()[0]['label']} " in lines[2]
 
 
+@pytest.mark.parametrize("top", [3, 9])
+def test_a_table_of_several_labels_names_each_once_in_eighty_columns(place, top):
+    X, y = rows()
+    y = np.array([f"{label} of a rather long name" for label in y])
+    names = [f"photos/from/last/summer/{i:04}.jpeg" for i in range(len(X))]
+    (answers,) = _answers.predict(learned("counts", (X, y)), X, names, top)
+    console = Console(width=80, file=io.StringIO())
+    console.print(_answers._table(answers.records()))
+    text = console.file.getvalue()
+    assert max(map(len, text.splitlines())) <= 80
+    assert text.split("\n")[0].split() == ["item", "labels", "novelty"]
+    assert "/0000.jpeg" in text
+    assert "…  " not in text
+    first = answers.records()[0]
+    assert f"{first['label']} {first['probability']:.3f}, " in text
+    rejected = _answers._ranked(first | {"label": "unknown"})
+    assert rejected["labels"].startswith(f"unknown: {first['label']} ")
+
+
+def test_csv_has_six_digits(place):
+    for line in csv.DictReader(io.StringIO(good("predict", "model", "--data", "rows.npz"))):
+        for name in ("probability", "runner_up_probability", "novelty"):
+            assert line[name] == f"{float(line[name]):.6g}"
+
+
 def test_labels_that_the_model_does_not_know_are_reported_apart(place):
     X, y = rows()
     np.savez("more.npz", x=np.concatenate([X, X[:2]]), y=np.concatenate([y, ["elk", "fox"]]))

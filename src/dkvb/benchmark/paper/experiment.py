@@ -244,13 +244,14 @@ def write_results(
     name: str, records: list[RunRecord], out: Path, *, plot: bool = True
 ) -> dict[str, Any]:
     """Write summary and figure of records, and return the summary."""
-    module, note = load_experiment(name), KINDS[classify_records(name, records)]
-    title = f"{module.TITLE} ({note})" if note else module.TITLE
+    module, kind = load_experiment(name), classify_records(name, records)
+    title = f"{module.TITLE} ({KINDS[kind]})" if KINDS[kind] else module.TITLE
     verdicts = evaluate_statements({name: records})
     summary = {
         "experiment": name,
         "paper": EXPERIMENTS[name],
         "title": title,
+        "kind": kind,
         "rows": module.make_table(records),
         "statements": [vars(v) for v in verdicts if v.mark != "not measured"],
     }
