@@ -13,11 +13,12 @@ import typer
 
 from dkvb import __version__
 from dkvb.cli import ask, cache, demo, embed, evaluate, labels, model, report, reproduce, serve
-from dkvb.cli._once import Once
+from dkvb.cli._once import Group, Once
 
 app = typer.Typer(
     name="dkvb",
-    help="Discrete key-value bottleneck: learn new classes without forgetting the old ones.",
+    cls=Group,
+    help="Classifiers on frozen encoders: learn new classes without forgetting the old ones.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
@@ -57,7 +58,7 @@ def _common(
         ),
     ] = False,
 ) -> None:
-    """Discrete key-value bottleneck: learn new classes without forgetting the old ones."""
+    """Classifiers on frozen encoders: learn new classes without forgetting the old ones."""
 
 
 for command in (

@@ -61,10 +61,17 @@ class ItemOptions:
 DEFAULTS = ItemOptions()
 
 
-def with_item_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The same command with one option per field in place of its parameter of `ItemOptions`."""
+def with_item_options(
+    command: Callable[..., None], encoder_help: str | None = None
+) -> Callable[..., None]:
+    """The same command with one option per field in place of its parameter of `ItemOptions`.
+
+    `encoder_help` is for commands without a model that an encoder could be stored in.
+    """
     hints = get_type_hints(command, include_extras=True)
     options = get_type_hints(ItemOptions, include_extras=True)
+    if encoder_help is not None:
+        options["encoder"] = Annotated[str | None, typer.Option(help=encoder_help)]
     parameters: list[Parameter] = []
     target = ""
     for parameter in signature(command).parameters.values():

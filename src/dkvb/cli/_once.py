@@ -4,13 +4,35 @@ from __future__ import annotations
 
 from typing import Any
 
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from dkvb.cli._shared import clear_errors
 
 
-class Once(TyperCommand):
+class _Flags:
+    """A flag takes no value, so help names no type for it."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """The parameters, as ever."""
+        params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for param in params:
+            if getattr(param, "is_flag", False):
+                param.metavar = ""
+        return params
+
+
+class Group(_Flags, TyperGroup):
+    """Commands of one name."""
+
+
+class Once(_Flags, TyperCommand):
     """A command that refuses an option given twice, unless it is a flag or takes many values."""
+
+    def __init__(self, *given: Any, help: str | None = None, **named: Any) -> None:
+        # Lines of a docstring are joined: help has the terminal's width, and breaks them anew.
+        paragraphs = (help or "").split("\n\n")
+        joined = "\n\n".join(" ".join(one.split()) for one in paragraphs)
+        super().__init__(*given, help=joined, **named)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """What the command was given, as ever."""
@@ -26,14 +48,6 @@ class Once(TyperCommand):
                         "all but one"
                     )
         return super().parse_args(ctx, args)
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        """The parameters; a flag takes no value, so help names no type for it."""
-        params: list[Any] = super().get_params(ctx)
-        for param in params:
-            if getattr(param, "is_flag", False):
-                param.metavar = ""
-        return params
 
 
 def _takes_one_value(param: Any) -> bool:

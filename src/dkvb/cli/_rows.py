@@ -19,6 +19,9 @@ DATA_HELP = (
     "Hugging Face dataset on disk, Lance dataset, x.npy beside y.npy. With an encoder also an "
     "image, a folder of images, or a CSV or JSONL file of texts or paths."
 )
+CLASSIFIERS = (
+    "kernel, bottleneck, linear, mlp, sdmlp, ewc, fly, prototypes, slda, ranpac, neighbours"
+)
 Data = Annotated[str, typer.Option(help=DATA_HELP)]
 AllowDownload = Annotated[
     bool,

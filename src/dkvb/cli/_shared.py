@@ -158,7 +158,7 @@ def show(summary: Mapping[str, Any], as_json: bool, title: str, first: str = "cl
     metrics = list(dict.fromkeys(metric for row in summary.values() for metric in row))
     if set(metrics) >= set(_STREAM_METRICS):
         metrics = list(_STREAM_METRICS)
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False, show_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
     table.add_column(first, overflow="fold")
     for metric in metrics:
         table.add_column(

@@ -14,12 +14,14 @@ from rich.table import Table
 from rich.text import Text
 
 from dkvb.cli._items import CacheFolder
-from dkvb.cli._once import Once
+from dkvb.cli._once import Group, Once
 from dkvb.cli._shared import Quiet, clear_errors, note, output_width, printable
 from dkvb.cli.embed import AsJson
 
 cache = typer.Typer(
-    help="Embeddings that are kept: list, check and delete them.", no_args_is_help=True
+    cls=Group,
+    help="Embeddings that are kept: list, check and delete them.",
+    no_args_is_help=True,
 )
 
 Some = Annotated[

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,6 +11,7 @@ import typer
 
 from dkvb.cli._items import DEFAULTS, ItemOptions, with_item_options
 from dkvb.cli._rows import (
+    CLASSIFIERS,
     DATA_HELP,
     AllowDownload,
     LabelledRows,
@@ -43,10 +45,13 @@ class Order(StrEnum):
     blurry = "blurry"
 
 
-@with_item_options
+@partial(
+    with_item_options,
+    encoder_help="Encoder: required for images and texts, unless the model of --model stores one.",
+)
 def evaluate(
     data: Annotated[
-        str | None, typer.Option(help=f"Labelled data to cross-validate on: {DATA_HELP}")
+        str | None, typer.Option(help=f"Labelled data to cross-validate on. {DATA_HELP}")
     ] = None,
     model: Annotated[
         Path | None, typer.Option(help="With --data: test this model instead of training.")
@@ -59,12 +64,13 @@ def evaluate(
         list[str] | None,
         typer.Option(
             metavar="NAME[:key=value,...]",
-            help="Classifier to train: bottleneck, ranpac, slda, … (a wrong name lists all), or "
-            "module:Class of your own with scikit-learn's partial_fit; may be repeated.",
+            help=f"Classifier to train: {CLASSIFIERS}, or module:Class of your own with "
+            "scikit-learn's partial_fit; may be repeated.",
         ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder for records, summary and picture.")
+        Path | None,
+        typer.Option(help="Folder for records, summary and picture; required with --train."),
     ] = None,
     keys: Annotated[
         Path | None,
@@ -102,9 +108,12 @@ def evaluate(
     """Measure accuracy: by cross-validation, of a model, or over a stream of classes.
 
     --data: stratified cross-validation of the default classifier and of nearest class mean.
+
     --data and --model: accuracy of a model; labels that it does not know are reported apart.
-    --train and --test: train classifiers on a stream, over seeds. Runs with a record in the folder
-    are not repeated; table, summary and picture are of the requested runs.
+
+    --train and --test, with --classifier and --out: train classifiers on a stream, over seeds. Runs
+    with a record in the folder are not repeated; table, summary and picture are of the requested
+    runs.
     """
     with clear_errors(), short_warnings():
         if data is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +11,7 @@ import typer
 from dkvb.cli._acknowledge import acknowledge
 from dkvb.cli._change import can_forget, change_of
 from dkvb.cli._items import DEFAULTS, ItemOptions, with_item_options
-from dkvb.cli._rows import AllowDownload, Data, read_rows
+from dkvb.cli._rows import CLASSIFIERS, AllowDownload, Data, read_rows
 from dkvb.cli._shards import ShardReader, closing_on_error, learn_shard
 from dkvb.cli._shared import (
     Device,
@@ -37,7 +38,7 @@ Wait = Annotated[
 Where = Annotated[Device, typer.Option("--device", help="Where to compute.")]
 
 
-@with_item_options
+@partial(with_item_options, encoder_help="Encoder: required for images and texts.")
 def fit(
     model: ModelPath,
     data: Data,
@@ -49,7 +50,8 @@ def fit(
         ),
     ] = None,
     classifier: Annotated[
-        str, typer.Option(metavar="NAME[:key=value,...]", help="Classifier to train.")
+        str,
+        typer.Option(metavar="NAME[:key=value,...]", help=f"Classifier to train: {CLASSIFIERS}."),
     ] = "kernel",
     encoder: ItemOptions = DEFAULTS,
     overwrite: Annotated[

@@ -33,7 +33,7 @@ def serve(
     ] = 1,
     encoder: Annotated[
         str | None,
-        typer.Option(help="Encoder of images or texts; default: the one stored in the model."),
+        typer.Option(help="Encoder for a new model; default: the one stored in the model."),
     ] = None,
     width: Annotated[
         int | None,
