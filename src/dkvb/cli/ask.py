@@ -260,14 +260,14 @@ def _show_facts(facts: dict[str, Any]) -> None:
         f"{facts['in_journal']} of them since the last snapshot",
     }
     if facts["encoder_fingerprint"]:
-        lines["encoder"] += f", {facts['encoder_fingerprint'][:8]}"
+        lines["encoder"] += f", weights {facts['encoder_fingerprint'][:8]}"
     if "keys" in facts:
         k = facts["keys"]
         lines["keys"] = (
-            f"{k['codebooks']} codebooks of {k['pairs']} pairs, {k['fingerprint'][:8]}, "
-            f"{100 * k['selected']:.1f} % of pairs selected"
+            f"{k['codebooks']} codebooks of {k['pairs']} pairs, fingerprint {k['fingerprint'][:8]}"
         )
-        lines["held-out distance"] = _quantile_text(k["held_out_novelty"])
+        lines["pairs selected"] = f"{100 * k['selected']:.1f} %"
+        lines["distance to keys"] = f"held-out rows: {_quantile_text(k['held_out_novelty'])}"
     if "novelty_of_data" in facts:
         lines["novelty of data"] = _quantile_text(facts["novelty_of_data"])
     for name, text in lines.items():
@@ -300,7 +300,7 @@ def _show_list(heading: str, items: dict[str, Any]) -> None:
 
 
 def _quantile_text(quantiles: dict[str, float]) -> str:
-    return ", ".join(f"{float(q):.0%} below {value:g}" for q, value in quantiles.items())
+    return ", ".join(f"{100 * float(q):.0f} % < {value:g}" for q, value in quantiles.items())
 
 
 # ---------------------------------------------------------------------------------------- exports

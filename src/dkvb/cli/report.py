@@ -8,7 +8,9 @@ from typing import Annotated
 
 import typer
 
-from dkvb.cli._shared import AsJson, Quiet, clear_errors, note
+from dkvb.cli._shared import AsJson, Quiet, clear_errors, note, plural
+
+_MANY = {"holds": "hold", "tautology": "tautologies"}
 
 
 def report(
@@ -67,7 +69,9 @@ def report(
         return
     for line in page.collection.notes:
         note(line)
-    counts = ", ".join(f"{n} {name}" for name, n in page.counts.items() if n)
+    counts = ", ".join(
+        plural(n, name, _MANY.get(name, name)) for name, n in page.counts.items() if n
+    )
     here = len({group.experiment for group in page.collection.groups})
     kinds = {group.kind for group in page.collection.groups}
     small = (
@@ -75,5 +79,6 @@ def report(
         if "full" in kinds
         else f" (from {', '.join(sorted(kinds))} runs, not the paper's settings)"
     )
-    typer.echo(f"{here} experiments, statements of the paper: {counts}{small}")
+    experiments = plural(here, "experiment")
+    typer.echo(f"{experiments}, statements of the paper: {counts or 'none'}{small}")
     typer.echo(f"page: {path}")

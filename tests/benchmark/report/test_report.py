@@ -325,6 +325,9 @@ def test_the_command(runs, tmp_path, page):
     assert out.read_text(encoding="utf-8") == page
     assert "6 experiments" in result.stdout
     assert f"page: {out}" in result.stdout
+    alone = dkvb(runs / "values", "--out", tmp_path / "alone.html").stdout
+    assert alone.startswith("1 experiment, statements of the paper: ")
+    assert not re.search(r"\b([02-9]|\d\d+) (holds|tautology)\b", result.stdout + alone)
     told = json.loads(dkvb(runs / "values", "--out", out, "--json").stdout)
     assert len(told["statements"]) == len(STATEMENTS)
     assert len(told["numbers"]) == len(targets())

@@ -97,7 +97,8 @@ def test_inspect(place):
     assert facts["novelty_of_data"]["0.5"] <= facts["novelty_of_data"]["0.99"]
     assert facts["settings"]["rule"] == "counts"
     text = good("inspect", "model")
-    assert "6 codebooks of 16 pairs" in text
+    assert re.search(r"6 codebooks of 16 pairs, fingerprint [0-9a-f]{8}\n", text)
+    assert re.search(r"distance to keys +held-out rows: 50 % < [\d.]+, 90 % < ", text)
     assert "1 of them since the last snapshot" in text
     said = good("fit", "baseline", "--data", "early.npz", "--classifier", "prototypes")
     assert said.startswith("learned 30 rows")

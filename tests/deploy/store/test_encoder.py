@@ -154,7 +154,7 @@ def test_the_name_comes_from_the_file_and_none_may_contradict_it(place):
     assert "--encoder: expected eyes, which made the embeddings in rows.npz; got ears" in said
     facts = json.loads(good("inspect", "model", "--json"))
     assert facts["encoder_fingerprint"] == fingerprint("rows.npz")
-    assert f"eyes, {fingerprint('rows.npz')[:8]}\n" in good("inspect", "model")
+    assert f"eyes, weights {fingerprint('rows.npz')[:8]}\n" in good("inspect", "model")
 
 
 def test_files_of_encoders_are_found_from_other_folders(place, monkeypatch):
