@@ -106,7 +106,7 @@ def run_missing(
             append_record(path, done[spec.run_id])
     n_missing = len({spec.run_id for spec in specs} - done.keys())
     shown = progress and n_missing > 0
-    with tqdm(total=n_missing, unit=" runs", disable=not shown, smoothing=0) as bar:
+    with tqdm(total=n_missing, unit="run", disable=not shown, smoothing=0) as bar:
         for job in jobs:
             missing = [spec for spec in job.specs if spec.run_id not in done]
             if not missing:
