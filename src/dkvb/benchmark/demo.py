@@ -5,9 +5,9 @@
 Every classifier is trained twice: class-incremental, where a class is never seen again after its
 task, and on i.i.d. data, where all ten classes come shuffled. Keys are fitted to CIFAR-100 without
 labels. The kernel classifier, the slowest to train, runs once, class-incrementally, in a second
-process. Logistic regression is trained once on all data, as a reference. Expected accuracies:
-kernel 91 %; least squares 89 %, counts 85 % and SGD 80 % in either order; the linear probe 86 % on
-i.i.d. data and 25 % class-incrementally, the MLP 88 % and 20 %.
+process, and the linear probe after it. Logistic regression is trained once on all data, as a
+reference. Expected accuracies: kernel 91 %; least squares 89 %, counts 86 % and SGD 80 % in either
+order; the linear probe 86 % on i.i.d. data and 25 % class-incrementally, the MLP 88 % and 20 %.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ _GRADIENT = {"learning_rate": "0.4"}
 _KEYS = {"n_codebooks": "128", "n_pairs": "512", "key_dim": "8"}
 _SMALL_KEYS = {"n_codebooks": "40", "n_pairs": "32"}
 _KERNEL = ClassifierSpec("kernel", "kernel", {})
+_LINEAR = ClassifierSpec("linear probe", "linear", _GRADIENT)
 _CLASSIFIERS = (
     ClassifierSpec(
         "bottleneck, least_squares", "bottleneck", {"rule": "least_squares", **_SMALL_KEYS}
@@ -37,7 +38,7 @@ _CLASSIFIERS = (
     ClassifierSpec("bottleneck, counts", "bottleneck", {"rule": "counts", **_KEYS}),
     ClassifierSpec("nearest class mean", "prototypes", {}),
     ClassifierSpec("bottleneck, sgd (the paper's)", "bottleneck", {"rule": "sgd", **_KEYS}),
-    ClassifierSpec("linear probe", "linear", _GRADIENT),
+    _LINEAR,
     ClassifierSpec("MLP", "mlp", _GRADIENT),
 )
 _REFERENCE = ClassifierSpec(
@@ -67,7 +68,8 @@ def run(
 ) -> dict[str, Any]:
     """Run the demo, write records, summary and figure to `out`, and return what to show.
 
-    `kernel_grid` is run in a second process; None leaves it out.
+    `kernel_grid` is run in a second process, and the linear probe of `grid` after it; with None
+    there is no kernel and no second process.
 
     Returns
     -------
@@ -82,12 +84,17 @@ def run(
     }
     files["records"].unlink(missing_ok=True)  # of an earlier demo
     reference = replace(grid, classifiers=(_REFERENCE,), orders=("iid",), seeds=grid.seeds[:1])
+    here, aside = _divide(grid, kernel_grid)
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool, one_thread():
-        kernel = pool.submit(_run_grid, kernel_grid) if kernel_grid else None
+        waiting = [pool.submit(_run_grid, part) for part in aside]
         data = _load_data()
         grid.smoke_test(data)  # compiles most kernels, so that times are of training
-        others = [r for part in (grid, reference) for r in part.run(data, progress=progress)]
-        records = [*(kernel.result() if kernel else []), *others]
+        records = [
+            record for part in (*here, reference) for record in part.run(data, progress=progress)
+        ]
+        records += [record for one in waiting for record in one.result()]
+    order = [spec.text for spec in (_KERNEL, *grid.classifiers, _REFERENCE)]
+    records.sort(key=lambda record: order.index(record.classifier))
     for record in records:
         append_record(files["records"], record)
     write_summary(files["summary"], summarise(records))
@@ -98,6 +105,15 @@ def run(
         f"time, mean ± std over {len(grid.seeds)} seeds"
     )
     return {"title": title, "table": _make_table(records), **files}
+
+
+def _divide(grid: Grid, kernel_grid: Grid | None) -> tuple[list[Grid], list[Grid]]:
+    """What runs here, and what runs in a second process: about as long on a machine of two cores."""
+    if kernel_grid is None:
+        return [grid], []
+    parts = [[c for c in grid.classifiers if (c == _LINEAR) == aside] for aside in (False, True)]
+    here, aside = ([replace(grid, classifiers=tuple(part))] if part else [] for part in parts)
+    return here, [kernel_grid, *aside]
 
 
 def _load_data() -> Data:
