@@ -108,7 +108,7 @@ def run(
 
 
 def _divide(grid: Grid, kernel_grid: Grid | None) -> tuple[list[Grid], list[Grid]]:
-    """What runs here, and what runs in a second process: about as long on a machine of two cores."""
+    """What runs here, and what runs in a second process for about as long."""
     if kernel_grid is None:
         return [grid], []
     parts = [[c for c in grid.classifiers if (c == _LINEAR) == aside] for aside in (False, True)]
