@@ -447,7 +447,8 @@ def test_a_killed_command_continues(tmp_path):
     assert summaries[0] == summaries[1]
 
 
-def test_reproduce_names_its_experiments(tmp_path):
+def test_reproduce_names_its_experiments(tmp_path, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)  # which would wrap the lines
     listed = dkvb("reproduce", "--list")
     assert listed.exit_code == 0
     names = [line.split()[0] for line in listed.stdout.splitlines()]

@@ -241,7 +241,8 @@ def cache_of(folder, *texts):
     return Cache(folder / "cache")
 
 
-def test_names_with_square_brackets_are_no_markup(folder):
+def test_names_with_square_brackets_are_no_markup(folder, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)  # which would wrap the names
     odd = folder / "photos [" / "2024]"  # "[/2024]" would close a style that was never opened
     odd.mkdir(parents=True)
     (folder / "pictures" / "test").rename(odd / "all")

@@ -48,7 +48,8 @@ def test_two_processes_write_what_one_writes(tmp_path):
         for name, command in commands.items()
     }  # fmt: skip
     printed = {name: job.communicate(timeout=PATIENCE) for name, job in running.items()}
-    assert all(job.returncode == 0 for job in running.values()), printed
+    for name, job in running.items():
+        assert job.returncode == 0, "\n".join(printed[name])
     assert json.loads(printed["two"][0]).keys() == set(CLASSIFIERS)  # printed once
     one, two = records(tmp_path / "one"), records(tmp_path / "two")
     assert one.keys() == two.keys() == set(CLASSIFIERS)

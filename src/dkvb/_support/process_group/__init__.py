@@ -78,15 +78,15 @@ def init(timeout: timedelta = TIMEOUT) -> Iterator[None]:
     dist.init_process_group(backend, store=store, rank=own, world_size=size, timeout=timeout)
     _traffic.clear()
     _group = _Group(own, size, store, nccl)
+    ended: SystemExit | None = None
     try:
-        yield
+        try:
+            yield
+        except SystemExit as end:  # as commands end, also those that succeed
+            if end.code:
+                raise
+            ended = end
         _barrier()
-    except SystemExit as end:
-        if end.code:
-            leave_message(store, own, size, end)
-        else:
-            _barrier()
-        raise
     except RankLostError:
         raise
     except BaseException as error:
@@ -94,7 +94,10 @@ def init(timeout: timedelta = TIMEOUT) -> Iterator[None]:
         raise
     finally:
         _group = None
+    # Threads of a group that is still there when the interpreter ends may abort the process.
     dist.destroy_process_group()
+    if ended is not None:
+        raise ended
 
 
 def rank() -> int:
