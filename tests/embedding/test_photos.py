@@ -141,3 +141,9 @@ def test_a_png_whose_chunks_do_not_fit_is_refused_as_an_image(tmp_path):
     content[35] ^= 0x0F  # the length of that chunk: too small
     with pytest.raises(OSError, match="the file is damaged"):
         datasets.decode_image(bytes(content))
+
+
+def test_an_image_whose_sides_pillow_itself_refuses_is_refused_in_one_line():
+    """Pillow raises DecompressionBombError, which is no OSError, when it opens the file."""
+    with pytest.raises(ValueError, match="pixels"):
+        datasets.decode_image(b"P6 60000 60000 255\n" + bytes(30))

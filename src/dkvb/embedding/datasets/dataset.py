@@ -102,17 +102,18 @@ def decode_image(content: bytes, largest: int | None = None) -> Image.Image:
     try:
         # Only formats of photos and drawings: parsers of others are a risk without a use.
         image: Image.Image = library.open(io.BytesIO(content), formats=FORMATS)
+        width, height = image.size
+        if width * height > largest:
+            raise ValueError(f"{width} x {height} pixels are more than {largest:,}")
+        image.load()
     except library.UnidentifiedImageError as error:  # whose text names the buffer, not the file
         raise type(error)(
             f"the file is no image of a known format ({', '.join(FORMATS)})"
         ) from None
-    width, height = image.size
-    if width * height > largest:
-        raise ValueError(f"{width} x {height} pixels are more than {largest:,}")
-    try:
-        image.load()
     except SyntaxError as error:  # which Pillow raises for some damaged files
         raise library.UnidentifiedImageError(f"the file is damaged: {error}") from error
+    except library.DecompressionBombError as error:  # before the sides can be asked for
+        raise ValueError(f"more than {largest:,} pixels: {error}") from None
     upright: Image.Image = require("PIL.ImageOps", "images", "images").exif_transpose(image)
     return upright
 
