@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import clone
 
 from dkvb._support import files
 from dkvb._support.arrow import EmbeddingTable, Source
@@ -51,7 +52,8 @@ def learn(
     template: bytes, batches: Iterable[Any], x_column: str | None, y_column: str | None
 ) -> bytes | None:
     """Return the state of a model of all rows in record batches; None where there are none."""
-    classifier = estimator_from(files.decode(template).state)
+    # Keys are shared, so that what follows from them is found once per worker.
+    classifier = clone(_loaded(template))
     table = _table(batches, x_column, y_column, labelled=True)
     if table is None:
         return None
