@@ -39,7 +39,7 @@ from dkvb._support.process_group import volume
 from dkvb.bottleneck.fit_keys import fit_keys
 from dkvb.rules.counts import state as counts
 from dkvb.rules.counts.processes import sends_table, update_together
-from dkvb.rules.least_squares import ridge as least_squares
+from dkvb.rules.least_squares import sums as least_squares
 from dkvb.rules.sgd import descent as sgd
 
 REPEATS = 3

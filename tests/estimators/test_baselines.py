@@ -17,7 +17,7 @@ from dkvb.estimators.registry import (
     RanPACClassifier,
     SLDAClassifier,
 )
-from dkvb.rules.least_squares import ridge as least_squares
+from dkvb.rules.least_squares.choice import GRID
 
 from .settings import blobs
 
@@ -177,7 +177,7 @@ def test_ranpac_is_ridge_regression_on_random_features():
     system = gram + model.ridge_ * np.trace(gram) / 50 * np.eye(50)
     expected = phi @ np.linalg.solve(system, phi.T @ np.eye(3)[y])
     assert np.allclose(model.decision_function(X), expected, atol=1e-3)
-    assert model.ridge_ in least_squares.GRID
+    assert model.ridge_ in GRID
 
 
 def test_random_features_do_not_depend_on_the_batch(rng):

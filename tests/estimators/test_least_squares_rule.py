@@ -171,7 +171,7 @@ def test_sums_go_on_where_a_float_ends(monkeypatch):
     """With high limbs: the same in any order, the same solution, and back again without them."""
     rule = rule_with(np.arange(50))
     plain = rule.merge(rule_with(np.arange(50, 80)), torch.arange(4), 4)
-    monkeypatch.setattr("dkvb.rules.least_squares.ridge.LIMB", 2.0**34)
+    monkeypatch.setattr("dkvb.rules.least_squares.sums.LIMB", 2.0**34)
     first, second = rule_with(np.arange(50)), rule_with(np.arange(50, 80))
     both = first.merge(second, torch.arange(4), 4)
     assert both.state_.sums.learned.gram_high is not None

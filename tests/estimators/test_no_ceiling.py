@@ -9,7 +9,7 @@ import torch
 from dkvb import BottleneckClassifier, fit_keys
 from dkvb.bottleneck.assignment import LEVELS
 from dkvb.kernels.counts import CLASS_STRIDE
-from dkvb.rules.least_squares.ridge import LIMB
+from dkvb.rules.least_squares.sums import LIMB
 
 N = 10**10
 RNG = np.random.default_rng(0)

@@ -10,7 +10,7 @@ from dkvb.kernels import counts as kernels
 from dkvb.rules.counts import state as counts
 from dkvb.rules.counts.class_sums import ClassSums, by_class, in_limbs
 from dkvb.rules.counts.sparse import SparseCounts, in_order
-from dkvb.rules.least_squares import ridge
+from dkvb.rules.least_squares import sums as sums_
 
 M, Y = 5, 3
 
@@ -28,7 +28,7 @@ def of_moments(moments):
         low, high = getattr(moments, name), getattr(moments, name + "_high")
         high = torch.zeros_like(low) if high is None else high
         pairs = zip(low.flatten().tolist(), high.flatten().tolist(), strict=True)
-        found[name] = [int(a) + int(ridge.LIMB) * int(b) for a, b in pairs]
+        found[name] = [int(a) + int(sums_.LIMB) * int(b) for a, b in pairs]
     return found
 
 
@@ -85,11 +85,11 @@ def test_counts_beyond_32_bits(backend):
 @given(st.data())
 def test_sums_of_products(data):
     """Any order, split and merge give the same limbs, those of Python's integers."""
-    ridge.LIMB, before = 2.0 ** data.draw(st.sampled_from([20, 33, 53])), ridge.LIMB
+    sums_.LIMB, before = 2.0 ** data.draw(st.sampled_from([20, 33, 53])), sums_.LIMB
     try:
         _sums_of_products(data)
     finally:
-        ridge.LIMB = before
+        sums_.LIMB = before
 
 
 def _sums_of_products(data):
@@ -101,14 +101,14 @@ def _sums_of_products(data):
 
     def learned(*parts, state=None, sign=1):
         batches = [tuple(column[part] for column in rows) for part in parts]
-        return ridge.update(state or ridge.empty(M, Y), batches, sign)
+        return sums_.update(state or sums_.empty(M, Y), batches, sign)
 
     order, cut = rng.permutation(n), int(rng.integers(n))
     every = learned(slice(None))
     assert identical(learned(*(order[i : i + 1] for i in range(n))), every)
     first, second = learned(order[:cut]), learned(order[cut:])
-    assert identical(ridge.merge(first, second), every)
-    assert identical(ridge.merge(second, first), every)
+    assert identical(sums_.merge(first, second), every)
+    assert identical(sums_.merge(second, first), every)
     assert identical(learned(order[cut:], state=every, sign=-1), first)
     for part, chosen in ((every.learned, ~held), (every.held, held)):
         own, exact = phi[chosen].astype(object), of_moments(part)
@@ -116,14 +116,14 @@ def _sums_of_products(data):
         assert exact["gram"] == gram.flatten().tolist()
         cross = [sum(own[y[chosen] == c, i].tolist()) for i in range(M) for c in range(Y)]
         assert exact["cross"] == cross
-        lowest, highest = -ridge.LIMB / 2, ridge.LIMB / 2
+        lowest, highest = -sums_.LIMB / 2, sums_.LIMB / 2
         assert ((part.gram >= lowest) & (part.gram < highest)).all()
         rounded = part.rounded()
         assert rounded.gram.tolist() == [float(number) for number in exact["gram"]]
     target = torch.tensor([1, 1, 1])
-    joined = ridge.map_classes(every, target, 2)
-    again = ridge.update(ridge.empty(M, 2), [(rows[0], torch.ones(n, dtype=torch.int64), rows[2])])
+    joined = sums_.map_classes(every, target, 2)
+    again = sums_.update(sums_.empty(M, 2), [(rows[0], torch.ones(n, dtype=torch.int64), rows[2])])
     assert identical(joined, again)
-    assert identical(ridge.grow_classes(every, Y), every)
-    grown = ridge.grow_classes(every, Y + 1)
-    assert identical(ridge.map_classes(grown, torch.tensor([0, 1, 2, -1]), Y), every)
+    assert identical(sums_.grow_classes(every, Y), every)
+    grown = sums_.grow_classes(every, Y + 1)
+    assert identical(sums_.map_classes(grown, torch.tensor([0, 1, 2, -1]), Y), every)

@@ -309,6 +309,13 @@ class BottleneckClassifier(ChangeableClassifier[LearnedState]):
         self._state = replace(changed, audit=(*state.audit, record))
         return self
 
+    def tune(self) -> Self:
+        """Choose λ of `rules.LeastSquares` again; predictions then depend on the set of examples
+        alone. The other rules choose nothing."""
+        state = self._check_changeable("tune")
+        self._state = replace(state, rule=state.rule.tune())
+        return self
+
     def grow_keys(self, X: ArrayLike, n_new: int | None = None, above: float = 0.95) -> Self:
         """Add up to `n_new` pairs per codebook (by default, an eighth) among rows whose novelty is
         `above` a quantile; nothing happens where there are none.

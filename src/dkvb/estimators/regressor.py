@@ -22,8 +22,8 @@ from dkvb.estimators.base import Floats
 from dkvb.estimators.parameters import check_keys, key_settings, repeated
 from dkvb.estimators.rule_params import keys_from_flat
 from dkvb.rules.least_squares import ridge
-from dkvb.rules.least_squares.ridge import Moments, RidgeSums
 from dkvb.rules.least_squares.serialisation import ridge_sums_from
+from dkvb.rules.least_squares.sums import Batch, Moments, RidgeSums, empty, held_out, update
 
 _ROWS = 1024  # rows whose weights are held at a time
 
@@ -118,7 +118,7 @@ class BottleneckRegressor(RegressorMixin, SavedWithKeys):
             keys = self.keys if isinstance(self.keys, Keys) else self._fit_keys(rows)
             keys = keys.to(self.device)
             self._assignment = SoftAssignment(keys, self.read_temperature)
-            self._sums = ridge.empty(self._assignment.n_features, targets.shape[1], keys.device)
+            self._sums = empty(self._assignment.n_features, targets.shape[1], keys.device)
             self._solved: list[tuple[Tensor, Tensor, Tensor]] = []
             self._one_column = one_column
         self._change(rows, targets, sign=1)
@@ -194,12 +194,12 @@ class BottleneckRegressor(RegressorMixin, SavedWithKeys):
     def _change(self, rows: NDArray[np.float32], targets: NDArray[np.float64], sign: int) -> None:
         device = self._assignment.keys.device
 
-        def batches() -> Iterator[ridge.Batch]:
+        def batches() -> Iterator[Batch]:
             for part, x in validation.chunks(rows, _ROWS, device=device):
                 phi = in_blocks(self._assignment.weights, in_blocks(self._assignment.rows, x))
-                yield phi, torch.from_numpy(targets[part]).to(device), ridge.held_out(x)
+                yield phi, torch.from_numpy(targets[part]).to(device), held_out(x)
 
-        self._sums = ridge.update(self._sums, batches(), sign)
+        self._sums = update(self._sums, batches(), sign)
         self._solved = []
 
 
@@ -224,4 +224,4 @@ def _solution(sums: RidgeSums) -> tuple[Tensor, Tensor, Tensor]:
         )
 
     both = RidgeSums(standardised(sums.learned), standardised(sums.held))
-    return ridge.fit(both, tolerance=0.0).values, mean, scale
+    return ridge.fit(both, tolerance=0.0).solution.values, mean, scale

@@ -118,6 +118,11 @@ class Rule(BaseEstimator, ABC):
         """With what another model has learned; its class y is our class target[y]."""
         self._refuse("merge")
 
+    def tune(self) -> Self:
+        """With all that is chosen by the data chosen again, so that scores depend on the set of
+        rows alone."""
+        return self
+
     def with_keys(self, keys: Keys) -> Self:
         """With more pairs; those that were selected have kept their numbers."""
         self._refuse("grow_keys", "rule='counts' or 'sgd'", "whose sums belong to all keys at once")

@@ -22,7 +22,7 @@ from dkvb._support.process_group import parts, shard, traffic
 from dkvb.rules import rule_class
 from dkvb.rules.counts import class_sums, processes
 from dkvb.rules.counts import state as counts
-from dkvb.rules.least_squares import ridge
+from dkvb.rules.least_squares import sums
 
 C, K, D, M, N = {C}, {K}, {D}, {M}, {N}
 CUTS = {{1: [0, N], 2: [0, 100, N], 4: [0, 3, 3, 300, N]}}  # uneven, and one has nothing
@@ -102,7 +102,7 @@ def learn(X, y, key_rows):
             "entries": len(counts.update(empty, codes.int(), columns).whole),
         }}
     # As with billions of rows: rows that are kept are sketched, and sums have high limbs.
-    counts.PENDING, ridge.LIMB, class_sums.FULL, processes.FULL = 5, 2.0**34, 1 << 20, 1 << 20
+    counts.PENDING, sums.LIMB, class_sums.FULL, processes.FULL = 5, 2.0**34, 1 << 20, 1 << 20
     for rule in ("counts", "least_squares"):
         model = BottleneckClassifier(fitted, rule).partial_fit(X[own], y[own])
         found["many", rule] = model.partial_fit(X[own], y[own]).state_tensors()

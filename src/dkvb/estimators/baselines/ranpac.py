@@ -10,7 +10,7 @@ from dkvb._support.files import State
 from dkvb._support.validation import check_device, positive_int
 from dkvb.bottleneck.assignment import in_blocks
 from dkvb.estimators.base import Columns, Floats, Rows, StreamClassifier
-from dkvb.rules.least_squares import ridge as least_squares
+from dkvb.rules.least_squares import ridge, sums
 from dkvb.rules.least_squares.serialisation import ridge_sums_from
 
 _LEARNED_ROWS = 2048  # samples whose features are held at a time
@@ -57,32 +57,32 @@ class RanPACClassifier(StreamClassifier):
         generator = torch.Generator().manual_seed(self._seed(self.random_state))
         projection = torch.randn(width, self.n_features, generator=generator)  # (m, M)
         self._projection = projection.to(self.device)
-        self._sums = least_squares.empty(self.n_features, device=self.device)
-        self._solved: list[least_squares.Solution] = []
+        self._sums = sums.empty(self.n_features, device=self.device)
+        self._solved: list[ridge.Solution] = []
 
     def _grow(self, n_columns: int) -> None:
         if n_columns > self._sums.n_columns:
-            self._sums = least_squares.grow_classes(self._sums, n_columns)
+            self._sums = sums.grow_classes(self._sums, n_columns)
             self._solved.clear()
 
     def _learn(self, rows: Rows, columns: Columns) -> None:
         x, targets = torch.from_numpy(rows), torch.from_numpy(columns).to(self.device)
         batches = (
-            (self._features(block), labels, least_squares.held_out(block).to(self.device))
+            (self._features(block), labels, sums.held_out(block).to(self.device))
             for block, labels in zip(
                 x.split(_LEARNED_ROWS), targets.split(_LEARNED_ROWS), strict=True
             )
         )
-        self._sums = least_squares.update(self._sums, batches)
+        self._sums = sums.update(self._sums, batches)
         self._solved.clear()
 
     def _features(self, x: Tensor) -> Tensor:
         """Return φ = max(0, xW) (n, M), independent of the batching."""
         return in_blocks(lambda block: (block.to(self.device) @ self._projection).relu_(), x)
 
-    def _solution(self) -> least_squares.Solution:
+    def _solution(self) -> ridge.Solution:
         if not self._solved:  # a cache, filled on first use after learning
-            self._solved.append(least_squares.fit(self._sums))
+            self._solved.append(ridge.fit(self._sums).solution)
         return self._solved[0]
 
     def _learned(self) -> State:

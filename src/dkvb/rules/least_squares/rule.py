@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
+from itertools import chain
 from typing import Any, Self
 
 import numpy as np
@@ -17,9 +17,11 @@ from dkvb._support.hashing import content_hash
 from dkvb.bottleneck import Batch, Keys
 from dkvb.bottleneck.assignment import READ_TEMPERATURE, SoftAssignment, in_blocks
 from dkvb.rules.base import CLASS_WEIGHTS, NOT_LEARNED, Evidence, Rule, check_fits
-from dkvb.rules.least_squares import ridge, serialisation
+from dkvb.rules.least_squares import ridge, serialisation, sums
 from dkvb.rules.least_squares.export import SoftValuesView
+from dkvb.rules.least_squares.incremental import Rows
 from dkvb.rules.least_squares.samples import Samples, joined, no_samples
+from dkvb.rules.least_squares.state import SumsState
 
 # Of a softmax of scores, in units of how far held-out scores lie from the mean of their class: the
 # best was 0.63 to 0.78 where it could be measured (docs/results/research.md). Scores are about 0
@@ -28,25 +30,6 @@ _TEMPERATURE_PER_DEVIATION = 0.7
 _LOWEST_TEMPERATURE = 0.02
 _CHEAP = 2e11  # multiplications, some seconds, that solving before a model is written may take
 _ELEMENTS = {"cpu": 1 << 24, "cuda": 1 << 28}  # weights of the rows held at a time
-
-
-@dataclass(frozen=True, eq=False)
-class SumsState:
-    """Sums over what was learned: whole numbers, so that equal data give equal bits."""
-
-    sums: ridge.RidgeSums
-    selected: Tensor  # (M,) int64, how often each pair's weight was its codebook's largest
-    samples: Samples | None
-
-    @cached_property
-    def unweighted(self) -> ridge.Solution:
-        """The ridge solution, which favours frequent classes; solved when first asked for."""
-        return ridge.fit(self.sums, n_rows=float(self.sums.total.sum()))
-
-    @cached_property
-    def balanced(self) -> ridge.Solution:
-        """The same with scores normalised per class."""
-        return ridge.balance(self.sums, self.unweighted)
 
 
 class LeastSquares(Rule):
@@ -99,7 +82,7 @@ class LeastSquares(Rule):
             keys_=keys,
             seed_=seed,
             assignment_=SoftAssignment(keys, self.read_temperature),
-            state_=SumsState(ridge.empty(M, device=device), selected, samples),
+            state_=SumsState(sums.empty(M, device=device), selected, samples),
         )
 
     def learn(self, batch: Any, class_index: Tensor, n_classes: int) -> Self:
@@ -108,18 +91,17 @@ class LeastSquares(Rule):
             # Of rows learned from and rows held out, sums before and after.
             what = f"sums over products of {M} pairs with {n_classes} classes"
             check_fits(self, 4 * 8 * M * n_classes, self.keys_.keys.device, what)
-        state = replace(self.state_, sums=ridge.grow_classes(self.state_.sums, n_classes))
-        return self._with(state_=self._changed(state, self._parts(batch, class_index), 1))
+        parts = self._parts(batch, class_index)
+        return self._with(state_=self._learned(parts, len(class_index), n_classes))
 
     def unlearn(self, batch: Batch, class_index: Tensor) -> tuple[Self, int]:
-        before = self.state_
-        after = self._changed(before, self._parts(batch, class_index), -1)
+        before, after = self.state_, self._unlearned(self._parts(batch, class_index))
         return self._with(state_=after), _n_changed(before.sums, after.sums)
 
     def map_classes(self, target: Tensor) -> Self:
         state, target = self.state_, target.to(self.keys_.device)
         dropped = target < 0
-        if bool(state.sums.total[dropped].any()):
+        if bool(state.total[dropped].any()):
             if state.samples is None:
                 raise ValueError(
                     "label: rule='least_squares' keeps sums over all classes, which a class can "
@@ -127,11 +109,11 @@ class LeastSquares(Rule):
                     " or learn with store_samples=True"
                 )
             gone = state.samples[dropped[state.samples.class_index]]
-            state = self._changed(state, self._parts(gone, gone.class_index), -1)
+            state = self._unlearned(self._parts(gone, gone.class_index))
         n_classes = int(target.max()) + 1 if len(target) else 0
-        sums = ridge.map_classes(state.sums, target, max(0, n_classes))
+        mapped = sums.map_classes(state.sums, target, max(0, n_classes))
         samples = None if state.samples is None else state.samples.relabelled(target)
-        return self._with(state_=replace(state, sums=sums, samples=samples))
+        return self._with(state_=SumsState(mapped, state.selected, samples))
 
     def merge(self, other: Self, target: Tensor, n_classes: int) -> Self:
         if other.assignment_.temperature != self.assignment_.temperature:
@@ -149,19 +131,21 @@ class LeastSquares(Rule):
                     "learn both with the same store_samples"
                 )
             samples = ours.samples.with_(theirs.samples.to(device).relabelled(target))
-        sums = ridge.merge(
-            ridge.grow_classes(ours.sums, n_classes),
-            ridge.map_classes(theirs.sums.to(device), target, n_classes),
+        merged = sums.merge(
+            sums.grow_classes(ours.sums, n_classes),
+            sums.map_classes(theirs.sums.to(device), target, n_classes),
         )
         selected = ours.selected + theirs.selected.to(device)
-        return self._with(state_=SumsState(sums, selected, samples))
+        return self._with(state_=SumsState(merged, selected, samples))
+
+    def tune(self) -> Self:
+        state = self.state_
+        return self._with(state_=SumsState(state.sums, state.selected, state.samples))
 
     def scores(self, batch: Batch) -> Tensor:
         values = self.solution().values  # (M, Y)
         parts = [self.assignment_(x) @ values for _, x in batch.chunks(self._rows_at_a_time)]
-        sums = self.state_.sums
-        unseen = sums.learned.total + sums.held.total == 0
-        return torch.cat(parts).masked_fill(unseen, -torch.inf)  # (n, Y)
+        return torch.cat(parts).masked_fill(self.state_.total == 0, -torch.inf)  # (n, Y)
 
     def solution(self) -> ridge.Solution:
         """The values in use, and the λ they were found with."""
@@ -189,11 +173,7 @@ class LeastSquares(Rule):
 
     def freeze(self) -> Self:
         """Without sums of products and stored samples, which only learning needs."""
-        state = self.state_
-        frozen = SumsState(state.sums.without_products(), state.selected, None)
-        for name in ("unweighted", "balanced"):
-            vars(frozen)[name] = getattr(state, name).without_products()
-        return self._with(state_=frozen)
+        return self._with(state_=self.state_.without_products())
 
     @property
     def journals_embeddings(self) -> bool:
@@ -217,28 +197,26 @@ class LeastSquares(Rule):
         return serialisation.params_from_flat(params)
 
     def _learned_state(self) -> State:
-        n_rows = float(self.state_.sums.total.sum())
-        if n_rows and ridge.cost(len(self.state_.selected), n_rows) <= _CHEAP:
+        state = self.state_
+        n_rows = float(state.total.sum())
+        cheap = state.earlier is not None or ridge.cost(len(state.selected), n_rows) <= _CHEAP
+        if n_rows and cheap:
             self.solution()  # written too, so that whoever reads the file need not solve
         return serialisation.to_state(self.state_, self.assignment_.temperature)
 
     def _with_learned_state(self, state: State, n_classes: int) -> Self:
-        keys = self.keys_
-        sums, selected, samples = serialisation.from_state(state, keys, n_classes)
-        found = SumsState(sums, selected, samples)
-        solutions, temperature = serialisation.solutions_from(state, sums)
-        vars(found).update(solutions)
-        return self._with(assignment_=SoftAssignment(keys, temperature), state_=found)
+        found, temperature = serialisation.from_state(state, self.keys_, n_classes)
+        return self._with(assignment_=SoftAssignment(self.keys_, temperature), state_=found)
 
     def export_view(self) -> SoftValuesView:
         """What an exported graph needs to give the same scores."""
-        return SoftValuesView(self.assignment_, self.solution().values, self.state_.sums.total)
+        return SoftValuesView(self.assignment_, self.solution().values, self.state_.total)
 
     @property
     def _rows_at_a_time(self) -> int:
         C, K, _ = self.keys_.keys.shape
         elements = _ELEMENTS.get(self.keys_.keys.device.type, _ELEMENTS["cpu"])
-        return min(max(1, elements // (C * K)), ridge.MOST_ROWS)
+        return min(max(1, elements // (C * K)), sums.MOST_ROWS)
 
     def _parts(self, batch: Any, class_index: Tensor) -> Iterator[Samples]:
         """Rows as samples, a few at a time."""
@@ -251,49 +229,68 @@ class LeastSquares(Rule):
             rows = in_blocks(self.assignment_.rows, x)
             yield Samples(rows, content_hash(x), class_index[part])
 
-    def _changed(self, state: SumsState, parts: Iterator[Samples], sign: int) -> SumsState:
-        """The state with rows added, those of all processes, or taken away; an error changes
-        nothing."""
-        C, K, _ = self.keys_.keys.shape
-        books = torch.arange(C, device=state.selected.device) * K
-        selected = torch.zeros_like(state.selected)
+    def _learned(self, parts: Iterator[Samples], n_rows: int, n_classes: int) -> SumsState:
+        """The state with rows added, those of all processes; an error changes nothing."""
+        state, large = self.state_, len(self.state_.selected) > ridge.LARGE
         stored: list[Samples] = []
-
-        def batches() -> Iterator[ridge.Batch]:
-            for part in parts:
-                phi = in_blocks(self.assignment_.weights, part.rows)  # (n, M)
-                nearest = phi.view(-1, C, K).argmax(dim=2) + books  # (n, C)
-                selected.add_(torch.bincount(nearest.flatten(), minlength=C * K), alpha=sign)
-                if state.samples is not None:
-                    stored.append(part)
-                yield phi, part.class_index, part.hashes % ridge.HELD_OUT == 0
-
-        if sign > 0 and process_group.world_size() > 1:
-            sums = ridge.update_together(state.sums, batches())
+        selected = torch.zeros_like(state.selected)
+        batches = self._batches(parts, selected, stored)
+        rows, summed = [], None
+        if process_group.world_size() > 1:
+            grown = sums.grow_classes(state.sums, n_classes)
+            summed = sums.update_together(grown, batches)
             selected = process_group.all_reduce(selected)
+        elif large and state.may_wait(n_rows):
+            rows = [Rows(phi.float(), classes, held) for phi, classes, held in batches]
         else:
-            sums = ridge.update(state.sums, batches(), sign)
+            grown = sums.grow_classes(state.summed, n_classes)
+            summed = sums.update(grown, chain(state.batches() if large else (), batches))
+        selected += state.selected
         samples = state.samples
         if samples is not None:
-            given = joined([samples[:0], *stored])
-            samples = (
-                samples.with_(given.of_all_processes()) if sign > 0 else samples.without(given)
-            )
-        changed = SumsState(sums, state.selected + selected, samples)
-        if sign < 0:
-            _check_not_negative(changed)
+            samples = samples.with_(joined([samples[:0], *stored]).of_all_processes())
+        if summed is None:
+            return state.with_waiting(rows, n_classes, selected, samples)
+        choice = state.latest_choice() if large else None
+        return SumsState(summed, selected, samples, choice=choice)
+
+    def _unlearned(self, parts: Iterator[Samples]) -> SumsState:
+        """The state with rows taken away; an error changes nothing."""
+        state = self.state_
+        stored: list[Samples] = []
+        selected = torch.zeros_like(state.selected)
+        summed = sums.update(state.sums, self._batches(parts, selected, stored), sign=-1)
+        samples = state.samples
+        if samples is not None:
+            samples = samples.without(joined([samples[:0], *stored]))
+        changed = SumsState(summed, state.selected - selected, samples)
+        _check_not_negative(changed)
         return changed
+
+    def _batches(
+        self, parts: Iterator[Samples], selected: Tensor, stored: list[Samples]
+    ) -> Iterator[sums.Batch]:
+        """Rows as sums take them; counts what they select, and lists those that are stored."""
+        C, K, _ = self.keys_.keys.shape
+        books = torch.arange(C, device=selected.device) * K
+        for part in parts:
+            phi = in_blocks(self.assignment_.weights, part.rows)  # (n, M)
+            nearest = phi.view(-1, C, K).argmax(dim=2) + books  # (n, C)
+            selected += torch.bincount(nearest.flatten(), minlength=C * K)
+            if self.state_.samples is not None:
+                stored.append(part)
+            yield phi, part.class_index, part.hashes % sums.HELD_OUT == 0
 
 
 def _check_not_negative(state: SumsState) -> None:
     """Raise where no rows can have such sums."""
     parts = (part.rounded().tensors() for part in (state.sums.learned, state.sums.held))
-    for sums in (*(sum_ for part in parts for sum_ in part.values()), state.selected):
-        if sums.numel() and float(sums.min()) < 0:
+    for sum_ in (*(sum_ for part in parts for sum_ in part.values()), state.selected):
+        if sum_.numel() and float(sum_.min()) < 0:
             raise ValueError(NOT_LEARNED)
 
 
-def _n_changed(before: ridge.RidgeSums, after: ridge.RidgeSums) -> int:
+def _n_changed(before: sums.RidgeSums, after: sums.RidgeSums) -> int:
     """How many pairs' sums are not what they were."""
     changed = (before.learned.cross != after.learned.cross).any(dim=1)
     changed |= (before.held.cross != after.held.cross).any(dim=1)
