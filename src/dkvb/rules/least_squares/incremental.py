@@ -108,6 +108,8 @@ class ExtendedFit:
 
     def solution(self, n_classes: int, unit: float) -> Solution:
         """The solution from all rows in the extension, where tr(G)/M is `unit`."""
+        if self.extension is None and n_classes == self.fit.cross.shape[1]:
+            return self.fit.solution
         scored = self.choice.held_out_scores
         scored = None if scored is None else scored.with_classes(n_classes)
         values, known = _with_columns(self.fit.solution.values, n_classes), self.extension
