@@ -1,5 +1,5 @@
 """`python -m benchmarks MODE`, for one of cpu, gpu, growth, memory, imagenet, scaling, small,
-kernel, views, serve and engines."""
+kernel, least-squares, views, serve and engines."""
 
 from __future__ import annotations
 
@@ -74,6 +74,15 @@ def main(arguments: list[str] | None = None) -> int:
     kernel.add_argument("--methods", nargs="+", choices=KERNEL_METHODS, default=KERNEL_METHODS)
     kernel.add_argument("--whole", action="store_true", help="all rows on a CPU too")
 
+    least_squares = modes.add_parser(
+        "least-squares", help="rule least_squares with many pairs: seconds until an answer"
+    )
+    least_squares.add_argument("--codebooks", type=int, default=40)
+    least_squares.add_argument("--pairs", type=int, default=256, help="of a codebook")
+    least_squares.add_argument("--classes", type=int, default=100)
+    least_squares.add_argument("--rows", type=int, default=20_000, help="learned before")
+    least_squares.add_argument("--more", type=int, default=1_000, help="learned together later")
+
     views = modes.add_parser("views", help="mirrored views and further layers of an encoder")
     views.add_argument("--data", required=True, help="labelled images, with splits train and test")
     views.add_argument("--encoder", default="efficientnet_lite0")
@@ -97,7 +106,7 @@ def main(arguments: list[str] | None = None) -> int:
     engines.add_argument("--width", type=int, default=384)
     engines.add_argument("--only", nargs="+", choices=ENGINES, default=ENGINES)
 
-    for mode in (cpu, gpu, growth, memory, imagenet, scaling, small, kernel, views, serve, engines):
+    for mode in modes.choices.values():
         mode.add_argument("--out", type=Path, default=OUT / "results.jsonl", help="JSON lines")
 
     arguments = sys.argv[1:] if arguments is None else arguments
@@ -159,6 +168,12 @@ def main(arguments: list[str] | None = None) -> int:
             given.whole,
             given.methods,
         )
+    if given.mode == "least-squares":
+        from benchmarks.least_squares import Shape as Learned
+        from benchmarks.least_squares import run as run_least_squares
+
+        sizes_learned = (given.codebooks, given.pairs, given.classes, given.rows, given.more)
+        return run_least_squares(Learned(*sizes_learned), given.out)
     if given.mode == "views":
         from benchmarks.views import run as run_views
 

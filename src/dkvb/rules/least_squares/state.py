@@ -67,17 +67,22 @@ class SumsState:
 
         λ is chosen again where the number of rows has doubled since.
         """
+        if self.earlier is not None and self.is_extended():
+            return self.earlier.extended(len(self.total))
         n_rows, choice = float(self.total.sum()), self.choice
         if choice is None or not choice.holds_for(n_rows):
             found = ridge.fit(self.sums, n_rows=n_rows)
             choice = Choice(found.penalty, n_rows, found.solution.held_out_scores)
-        elif self.earlier is not None:
-            return self.earlier.extended(len(self.total))
         else:
             lam = choice.penalty * len(self.selected) / self.sums.trace
             kept = lam, choice.held_out_scores
             found = ridge.fit(self.sums, n_rows=n_rows, kept=kept)
         return ExtendedFit(found, choice)
+
+    def is_extended(self) -> bool:
+        """Whether the solution follows from an earlier one, at little cost."""
+        fitted = self.earlier
+        return fitted is not None and fitted.choice.holds_for(float(self.total.sum()))
 
     def batches(self) -> Iterator[Batch]:
         """The rows that wait."""
