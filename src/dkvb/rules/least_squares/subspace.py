@@ -14,10 +14,10 @@ from dkvb.rules.least_squares.choice import GRID, TOLERANCE, HeldOutScores, choo
 from dkvb.rules.least_squares.factor import factorise
 from dkvb.rules.least_squares.sums import Dense, Moments
 
-_POLE = 0.01  # λ₀, in units of tr(G)/M, of the first factor, and
-_RANGE = 30.0  # by which factor a λ may differ from it that is chosen in its space
+_POLE = 1e-3  # λ₀, in units of tr(G)/M, of the first factor
+_BELOW, _ABOVE = 1 / 30, 10.0  # times λ₀: the range of λ that are chosen in its space
 _WIDTH = 1024  # about how many dimensions that space has, in
-_FEWEST, _MOST = 6, 24  # blocks of one column per class
+_FEWEST, _MOST = 4, 24  # blocks of one column per class
 
 
 def choose_in_subspace(
@@ -34,7 +34,7 @@ def choose_in_subspace(
     dimensions. Where the λ chosen is far from λ₀, it becomes the next λ₀.
     """
     lam, scored = choose_lambda(*_near(learned, held, _POLE * unit), unit, grid, tolerance)
-    if not _POLE / _RANGE < lam < _POLE * _RANGE:
+    if not _BELOW * _POLE <= lam <= _ABOVE * _POLE:
         lam, scored = choose_lambda(*_near(learned, held, lam * unit), unit, grid, tolerance)
     return lam, scored
 
@@ -42,10 +42,13 @@ def choose_in_subspace(
 def _near(learned: Moments, held: Moments, penalty: float) -> tuple[Dense, Dense]:
     """The moments in an orthonormal basis (M, r) of the Krylov space for λ₀ = `penalty`."""
     M, Y = learned.cross.shape
+    n_blocks = min(max(_FEWEST, _WIDTH // Y), _MOST)
+    if n_blocks * Y >= M:  # no space of fewer dimensions
+        return learned.dense(), held.dense()
     # Only the choice of the space depends on the factor: float32 will do.
     factor, _ = factorise(learned.gram, M, penalty, torch.float32)
     basis, block = learned.cross.new_empty((M, 0)), learned.cross
-    for _ in range(min(max(_FEWEST, _WIDTH // Y), _MOST, M // Y)):
+    for _ in range(n_blocks):
         block = factor.solve(block / block.norm()).double()
         for _ in range(2):  # once would leave rounding errors, which grow where columns depend
             block = torch.linalg.qr(block - basis @ (basis.T @ block))[0]
