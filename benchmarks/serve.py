@@ -3,8 +3,8 @@ bare FastAPI route that reads the same body and does nothing.
 
     python -m benchmarks serve [--only counts kernel start] [--rows 10000] [--seconds 6]
 
-Served and bare route take turns, with the same settings of the server and the same clients, so
-that the load of the machine is the same for both. `start` is the service with an encoder that
+Served and bare route take turns, with the same settings of uvicorn and the same clients, so that
+the load of the machine is the same for both. `start` is the service with an encoder that
 nobody has asked anything: seconds until it is ready, and memory beyond that of `import torch`.
 """
 

@@ -3,12 +3,15 @@
 import multiprocessing
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 
 import numpy as np
 import pytest
 import torch
 
+from dkvb import kernels
 from dkvb.kernels import _numba
 from dkvb.kernels.nearest import cpu as nearest
 from dkvb.kernels.sgd import cpu as descend
@@ -62,7 +65,56 @@ def test_an_error_in_one_worker_frees_the_others():
         _numba.wait(state, meetings, workers)
 
     with pytest.raises(MemoryError, match="no memory"):
-        _numba.run(kernel, 2, 1)
+        _numba.run_together(kernel, 2, 1)
+
+
+@pytest.fixture
+def two_threads():
+    kernels.set_threads(2)
+    yield
+    kernels.set_threads(None)
+
+
+def test_threads_are_as_many_as_torch_uses_unless_set(two_threads):
+    assert kernels.get_threads() == 2
+    kernels.set_threads(None)
+    assert kernels.get_threads() == torch.get_num_threads()
+
+
+def test_a_helper_that_has_begun_is_waited_for_and_its_error_raised(two_threads):
+    begun, finished = Event(), []
+
+    def kernel(state, worker, workers):
+        if worker == 0:
+            assert begun.wait(60)
+            return
+        begun.set()
+        time.sleep(0.05)
+        finished.append(worker)
+        raise MemoryError("no memory")
+
+    with pytest.raises(MemoryError, match="no memory"):
+        _numba.run(kernel, 2)
+    assert finished == [1]
+
+
+def test_a_helper_that_has_not_begun_is_not_waited_for(two_threads, monkeypatch):
+    called, hold = [], Event()
+    with ThreadPoolExecutor(1) as busy:
+        busy.submit(hold.wait)
+        monkeypatch.setattr(_numba, "_pool", lambda: busy)
+        _numba.run(lambda state, worker, workers: called.append(worker), 2)
+        hold.set()
+    assert called == [0]
+
+
+def test_where_no_thread_can_be_started_one_does_all_tasks(two_threads, monkeypatch):
+    ended = ThreadPoolExecutor(1)
+    ended.shutdown()
+    monkeypatch.setattr(_numba, "_pool", lambda: ended)
+    called = []
+    _numba.run(lambda state, worker, workers: called.append(worker), 2)
+    assert called == [0]
 
 
 def test_nothing_to_write_to_means_compiling_without_keeping(monkeypatch):

@@ -87,7 +87,7 @@ class Batch:
         dtype = torch.uint16 if K <= 1 << 16 else torch.int32
         codes = torch.empty((n, C), dtype=dtype, device=device) if known is None else known
         squared = torch.empty((n, C) if distances else 0, dtype=torch.float64, device=device)
-        books = torch.arange(C, device=device)
+        first_pairs, flat_keys = torch.arange(C, device=device) * K, keys.keys.flatten(0, 1)
         for part, x in self.chunks(keys.chunk_rows) if n else ():
             if known is None:
                 found, heads, _ = nearest_keys(keys, x)
@@ -95,8 +95,8 @@ class Batch:
             else:
                 heads = keys.projection(keys.conditioning(x))
             if distances:
-                own = keys.keys[books, codes[part].long()]  # (r, C, d)
-                flat = squared_distances(heads.flatten(0, 1), own.flatten(0, 1)[:, None])
+                own = flat_keys.index_select(0, (codes[part].long() + first_pairs).flatten())
+                flat = squared_distances(heads.flatten(0, 1), own[:, None])  # (r·C, 1)
                 squared[part] = flat.view(-1, C)
         self.known_codes = codes
         if distances:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -21,6 +23,8 @@ from dkvb.cli.model import (
     opened,
 )
 
+Facts = dict[str, Any]
+
 
 def rename(
     model: ModelPath,
@@ -33,18 +37,13 @@ def rename(
     quiet: Quiet = False,
 ) -> None:
     """Give a class another name, which no class has yet."""
-    with clear_errors(), short_warnings(), opened(model, device, wait, quiet) as folder:
-        old: Any = label
-        repeated = operation_id if folder.is_done("rename", operation_id) else None
-        if not repeated:
-            (old,) = known_labels(folder.classifier, [label], "LABEL")
+
+    def change(folder: Any, repeated: bool) -> tuple[int, Facts]:
+        old = label if repeated else known_labels(folder.classifier, [label], "LABEL")[0]
         new = _typed(folder.classifier, new_label, "NEW")
-        count = folder.rename(old, new, operation_id=operation_id)
-        if not quiet:
-            acknowledge(
-                "rename", count, folder.path, folder.classifier, as_json, repeated=repeated,
-                to=([old], new),
-            )  # fmt: skip
+        return folder.rename(old, new, operation_id=operation_id), {"to": ([old], new)}
+
+    _make("rename", change, operation_id, (model, device, wait), as_json, quiet)
 
 
 def merge_classes(
@@ -58,18 +57,14 @@ def merge_classes(
     quiet: Quiet = False,
 ) -> None:
     """Make one class of several."""
-    with clear_errors(), short_warnings(), opened(model, device, wait, quiet) as folder:
-        labels: list[Any] = label
-        repeated = operation_id if folder.is_done("merge_classes", operation_id) else None
-        if not repeated:
-            labels = known_labels(folder.classifier, label, "--label")
+
+    def change(folder: Any, repeated: bool) -> tuple[int, Facts]:
+        labels = label if repeated else known_labels(folder.classifier, label, "--label")
         target = _typed(folder.classifier, into, "--into")
         count = folder.merge_classes(labels, target, operation_id=operation_id)
-        if not quiet:
-            acknowledge(
-                "merge_classes", count, folder.path, folder.classifier, as_json,
-                repeated=repeated, to=([one for one in labels if one != target], target),
-            )  # fmt: skip
+        return count, {"to": ([one for one in labels if one != target], target)}
+
+    _make("merge_classes", change, operation_id, (model, device, wait), as_json, quiet)
 
 
 @with_item_options
@@ -86,16 +81,15 @@ def relabel(
     quiet: Quiet = False,
 ) -> None:
     """Give learned rows another label; DATA holds them with the labels they were learned with."""
-    with clear_errors(), short_warnings(), opened(model, device, wait, quiet) as folder:
+
+    def change(folder: Any, repeated: bool) -> tuple[int, Facts]:
         rows = labelled_rows(folder, data, encoder, allow_download, quiet, keep=False)
         new = _typed(folder.classifier, to, "--to")
-        repeated = operation_id if folder.is_done("relabel", operation_id) else None
-        count = folder.relabel(rows.x, rows.y, [new] * len(rows.y), operation_id=operation_id)
-        if not quiet:
-            acknowledge(
-                "relabel", count, folder.path, folder.classifier, as_json, repeated=repeated,
-                to=([], new),
-            )  # fmt: skip
+        labels = [new] * len(rows.y)
+        count = folder.relabel(rows.x, rows.y, labels, operation_id=operation_id)
+        return count, {"to": ([], new)}
+
+    _make("relabel", change, operation_id, (model, device, wait), as_json, quiet)
 
 
 def undo(
@@ -107,15 +101,36 @@ def undo(
     quiet: Quiet = False,
 ) -> None:
     """Undo the last learn, relabel, rename or merge of classes; a forget is final."""
-    with clear_errors(), short_warnings(), opened(model, device, wait, quiet) as folder:
-        repeated = operation_id if folder.is_done("undo", operation_id) else None
+
+    def change(folder: Any, repeated: bool) -> tuple[int, Facts]:
         undoable = None if repeated else folder.model.undoable
         count = folder.undo(operation_id=operation_id)
+        return count, {"undone": undoable and undoable.operation}
+
+    _make("undo", change, operation_id, (model, device, wait), as_json, quiet)
+
+
+def _make(
+    operation: str,
+    change: Callable[[Any, bool], tuple[int, Facts]],
+    operation_id: str | None,
+    where: tuple[Path, Device, float],
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Open a model, make a change, and say what it did.
+
+    `change` takes the folder and whether the operation was done before; it returns the number of
+    rows and what else `acknowledge` takes. `where` is the model, the device and seconds to wait.
+    """
+    with clear_errors(), short_warnings(), opened(*where, quiet) as folder:
+        repeated = folder.is_done(operation, operation_id)
+        count, facts = change(folder, repeated)
         if not quiet:
+            known = operation_id if repeated else None
             acknowledge(
-                "undo", count, folder.path, folder.classifier, as_json, repeated=repeated,
-                undone=undoable and undoable.operation,
-            )  # fmt: skip
+                operation, count, folder.path, folder.classifier, as_json, repeated=known, **facts
+            )
 
 
 def _typed(classifier: Any, text: str, option: str) -> Any:

@@ -492,7 +492,7 @@ class BottleneckClassifier(ChangeableClassifier[LearnedState]):
             X = arrow.without_labels(X)
         rows = embeddings(X, self)
         if not fresh:
-            validate_data(self, X, reset=False, skip_check_array=True)
+            self._check_features(X)
         if keys is not None and rows.shape[1] != keys.width:
             raise ValueError(
                 f"X: expected width {keys.width}, that of the keys; got {rows.shape[1]}; "

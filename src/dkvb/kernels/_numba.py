@@ -1,9 +1,9 @@
 """How the compiled CPU kernels are compiled and run on several cores.
 
-Kernels release the interpreter lock and are called from ordinary threads that live for one call.
-numba's own parallel layers are not used: one of them aborts the process when two Python threads
-call at once, another when a process forks after the first call. Here nothing outlives a call, so
-threads, forks and other libraries' thread pools cannot meet it.
+Kernels release the interpreter lock and are called from ordinary threads. numba's own parallel
+layers are not used: one of them aborts the process when two Python threads call at once, another
+when a process forks after the first call. Here a fork leaves the threads behind, and starts its
+own.
 
 Compiled code is kept on disk beside the sources (or in the user's cache where that is read-only):
 the first call ever costs the time that each kernel states, later processes some milliseconds.
@@ -11,8 +11,12 @@ the first call ever costs the time that each kernel states, later processes some
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
+from contextlib import suppress
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -21,13 +25,14 @@ from typing import Any, TypeVar, cast
 
 import numba
 import numpy as np
-import torch
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 from numpy.typing import NDArray
 from torch import Tensor
+
+from dkvb.kernels import get_threads
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -61,12 +66,44 @@ def compiled(function: F) -> F:
 
 
 def run(kernel: Callable[..., None], tasks: int, *arguments: Any) -> None:
-    """Call kernel(state, worker, workers, *arguments) in as many threads as torch uses.
+    """Call kernel(state, worker, workers, *arguments) in up to `get_threads()` threads.
 
-    Never more threads than there are tasks. `state` is shared by the workers: `take` hands out
-    tasks from it, `wait` makes workers meet. An exception in any of them is raised here.
+    Never more threads than there are tasks. `take` hands out tasks from `state`, which the workers
+    share. Threads wait between calls, since starting one takes as long as a small task, and one
+    that comes when all tasks are taken is not waited for. An exception in any is raised here.
     """
-    workers = max(1, min(torch.get_num_threads(), tasks))
+    workers = max(1, min(get_threads(), tasks))
+    state = np.zeros(2 * _LINE, dtype=np.int64)
+    helpers: list[Future[None]] = []
+    try:
+        with suppress(RuntimeError):  # no more threads: too many, or the interpreter ends
+            for worker in range(1, workers):
+                helpers += [_pool().submit(kernel, state, worker, workers, *arguments)]
+        kernel(state, 0, workers, *arguments)
+    finally:
+        begun = [one for one in helpers if not one.cancel()]
+        if begun:
+            wait_for(begun)
+    for one in begun:
+        one.result()
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(os.cpu_count(), "kernels")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pool.cache_clear)
+
+
+def run_together(kernel: Callable[..., None], tasks: int, *arguments: Any) -> None:
+    """Call kernel(state, worker, workers, *arguments) in `get_threads()` threads at once.
+
+    Never more threads than there are tasks; they live for this call. `state` is shared by the
+    workers, all of which `wait` for each other. An exception in any of them is raised here.
+    """
+    workers = max(1, min(get_threads(), tasks))
     state = np.zeros(2 * _LINE, dtype=np.int64)
     if workers == 1:
         kernel(state, 0, 1, *arguments)

@@ -30,6 +30,7 @@ def _tile() -> tuple[int, int]:
 LANES, VECTORS = _tile()
 HEADS = 4
 PANEL = LANES * VECTORS  # keys that are scored together, and contiguous in memory
+CACHE_LINE = 16  # float32 numbers
 
 _INDEX = ir.IntType(64)
 _FLOAT = ir.FloatType()
@@ -65,6 +66,27 @@ def score_panels(
     (HEADS,), the lowest score of each head; +inf in `bias` is fine, NaN is not.
     """
     signature = types.void(heads, keys, bias, types.int64, types.int64, scores, lowest)
+    return signature, _scoring(ahead=False)
+
+
+@intrinsic
+def score_panels_ahead(
+    typing_context: Any,
+    heads: Any,
+    keys: Any,
+    bias: Any,
+    first: Any,
+    last: Any,
+    scores: Any,
+    lowest: Any,
+) -> Any:
+    """`score_panels` for keys that are read from memory: meanwhile it fetches the next panel."""
+    signature = types.void(heads, keys, bias, types.int64, types.int64, scores, lowest)
+    return signature, _scoring(ahead=True)
+
+
+def _scoring(ahead: bool) -> Any:
+    """What generates the instructions of `score_panels`."""
 
     def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         def array(position: int) -> Any:
@@ -80,6 +102,10 @@ def score_panels(
         first_panel, last_panel = args[3], args[4]
         fma = cgutils.get_or_insert_function(
             builder.module, ir.FunctionType(_VECTOR, [_VECTOR] * 3), f"llvm.fmuladd.v{LANES}f32"
+        )
+        address, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
+        fetch = builder.module.declare_intrinsic(
+            "llvm.prefetch", [address], ir.FunctionType(ir.VoidType(), [address, *[flag] * 3])
         )
         tile = [(h, v) for h in range(HEADS) for v in range(VECTORS)]
 
@@ -122,6 +148,11 @@ def score_panels(
             head = _splat(builder, _load(builder, head_data, at, _FLOAT))
             for v in range(VECTORS):
                 totals[h, v] = builder.call(fma, [head, row[v], sums[h, v]])
+        if ahead:  # the same row of the next panel, into the second cache
+            next_at = builder.add(row_at, times(depth, PANEL))
+            for offset in range(0, PANEL, CACHE_LINE):
+                at = builder.gep(key_data, [builder.add(next_at, _INDEX(offset))])
+                builder.call(fetch, [builder.bitcast(at, address), *map(flag, (0, 2, 1))])
         following = builder.add(j, _INDEX(1))
         j.add_incoming(following, depths)
         for at in tile:
@@ -156,7 +187,7 @@ def score_panels(
             builder.store(value, builder.gep(lowest_data, [_INDEX(h)]))
         return context.get_dummy_value()
 
-    return signature, generate
+    return generate
 
 
 @intrinsic

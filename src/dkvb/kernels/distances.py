@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from dkvb.kernels._numba import compiled, run, take
-from dkvb.kernels._simd import HEADS, PANEL, score_panels
+from dkvb.kernels._simd import HEADS, PANEL, score_panels, score_panels_ahead
 from dkvb.kernels.nearest.cpu import pack_heads, prepare
 
 DEPTH = 128
@@ -29,7 +29,7 @@ F32 = NDArray[np.float32]
 class Panels:
     """N rows (N, p) in blocks of columns and panels of rows, and their squared norms."""
 
-    rows: Tensor  # (p / DEPTH, N / PANEL, DEPTH, PANEL) float32
+    rows: Tensor  # (N / PANEL, p / DEPTH, DEPTH, PANEL) float32
     squares: Tensor  # (N / PANEL, PANEL) float32, infinite where there is no row
     n_rows: int
 
@@ -39,14 +39,15 @@ class Panels:
         columns = pad(b, (0, -b.shape[1] % DEPTH)).unflatten(1, (-1, DEPTH)).transpose(0, 1)
         squares = b.square().sum(dim=1).expand(len(columns), -1)
         found = prepare(columns, squares)
-        return cls(found.keys, found.bias[0], len(b))
+        # In the order in which they are read: memory gives what is contiguous twice as fast.
+        return cls(found.keys.transpose(0, 1).contiguous(), found.bias[0], len(b))
 
     def squared_distances(self, a: Tensor) -> tuple[Tensor, Tensor]:
         """Return squared distances (n, N) of rows a (n, p) float32 to these, and the lowest (n,).
 
         With more than about 64 rows a matrix product is as fast.
         """
-        n, (blocks, n_panels) = len(a), self.rows.shape[:2]
+        n, (n_panels, blocks) = len(a), self.rows.shape[:2]
         columns = pad(a, (0, -a.shape[1] % DEPTH)).view(n, blocks, DEPTH)
         out, lowest = torch.empty((n, n_panels * PANEL)), torch.empty((n_panels, n))
         arrays = (columns, a.square().sum(dim=1), self.rows, self.squares, out, lowest)
@@ -70,19 +71,25 @@ def _distances(
     groups = np.empty((blocks, n_groups, DEPTH, HEADS), np.float32)
     for block in range(blocks):
         pack_heads(a[:, block], groups[block])
-    zeros, least = np.zeros_like(b_squares), np.empty(HEADS, np.float32)
-    scores, sums = np.empty((HEADS, PANEL), np.float32), np.empty((HEADS, PANEL), np.float32)
+    zeros, least = np.zeros((blocks, PANEL), np.float32), np.empty(HEADS, np.float32)
+    scores = np.empty((HEADS, PANEL), np.float32)
+    sums = np.empty((n_groups, HEADS, PANEL), np.float32)
     panel = take(state)
     while panel < len(b_squares):
+        sums[:] = 0
+        for block in range(blocks):  # whose part of the panel stays in the first cache
+            for group in range(n_groups):  # −a·b
+                head = groups[block, group]
+                if group == 0:  # which reads rows from memory; the others find them in a cache
+                    score_panels_ahead(head, b[panel], zeros, block, block + 1, scores, least)
+                else:
+                    score_panels(head, b[panel], zeros, block, block + 1, scores, least)
+                sums[group] += scores
         for group in range(n_groups):
-            sums[:] = 0
-            for block in range(blocks):  # −a·b
-                score_panels(groups[block, group], b[block], zeros, panel, panel + 1, scores, least)
-                sums += scores
             for h in range(min(HEADS, n - group * HEADS)):
                 i, nearest = group * HEADS + h, np.float32(np.inf)
                 for k in range(PANEL):
-                    squared = 2 * sums[h, k] + (a_squares[i] + b_squares[panel, k])
+                    squared = 2 * sums[group, h, k] + (a_squares[i] + b_squares[panel, k])
                     squared = max(squared, np.float32(0))
                     out[i, panel * PANEL + k] = squared
                     nearest = min(nearest, squared)

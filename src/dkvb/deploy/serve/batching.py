@@ -10,8 +10,8 @@ from typing import Any, Generic, TypeVar
 from dkvb.deploy.serve.problems import busy
 
 # A client that was answered asks again at once, or not for long: so many seconds after the last
-# request, those that were answered together are no longer waited for.
-_QUIET = 0.001
+# request or answer, those that were answered together are no longer waited for.
+_QUIET = 0.002
 
 Part = TypeVar("Part")
 Result = TypeVar("Result")
@@ -39,6 +39,7 @@ class Batcher(Generic[Part, Result]):
         self._expected = 1  # requests, as many as there were when the last batch was done
         self._running = False
         self._timer: asyncio.TimerHandle | None = None
+        self._active = 0.0  # time of the last request or answer
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -50,27 +51,37 @@ class Batcher(Generic[Part, Result]):
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Result] = loop.create_future()
         self._waiting.append((part, future))
+        self._active = loop.time()
         self._begin(loop)
         try:
             async with asyncio.timeout(self._seconds):
                 return await future
         except TimeoutError:
             raise busy(f"no answer within {self._seconds:g} seconds", 5) from None
+        finally:
+            self._active = loop.time()
 
     def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
         """Compute what waits, unless more is about to come."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
         if self._running or not self._waiting:
             return
-        if len(self._waiting) < self._expected:
-            self._timer = loop.call_later(_QUIET, self._next, loop)
+        if len(self._waiting) >= self._expected:
+            self._next(loop)
+        elif self._timer is None:
+            self._timer = loop.call_later(_QUIET, self._look, loop)
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Compute what waits once nothing has come or gone for a while."""
+        self._timer = None
+        left = self._active + _QUIET - loop.time()
+        if self._running or not self._waiting:
+            return
+        if left > 0:
+            self._timer = loop.call_later(left, self._look, loop)
         else:
             self._next(loop)
 
     def _next(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._timer = None
         jobs = self._take()
         self._running = bool(jobs)
         if jobs:

@@ -93,14 +93,10 @@ async def read_inputs(
     elif kind == MULTIPART:
         inputs = await _from_form(request, limits)
     elif kind in NPY:
-        query = request.query_params
-        named = _named(query.getlist("label"), query.getlist("id"), query.get("source"))
-        named |= {"old_labels": query.getlist("old_label") or None}
-        inputs = Inputs(_array(read_npy(await _body(request))), **named)
+        inputs = Inputs(_array(read_npy(await _body(request))), **_named_in_query(request))
     elif kind in ARROW:
         found = read_arrow(await _body(request))
-        query = request.query_params
-        named = _named(query.getlist("label"), query.getlist("id"), query.get("source"))
+        named = _named_in_query(request)
         named |= {"labels": found.labels, "textual": False} if found.labels is not None else {}
         named |= {"ids": found.ids} if found.ids is not None else {}
         inputs = Inputs(_array(found.embeddings), **named)
@@ -114,10 +110,11 @@ async def read_inputs(
 
 
 def _checked(inputs: Inputs, limits: Limits, rows_needed: bool) -> Inputs:
-    if rows_needed and not len(inputs):
+    n = len(inputs)
+    if rows_needed and not n:
         raise ValueError("body: expected at least one row; got none; send images, texts, "
                          "embeddings or prediction_ids")  # fmt: skip
-    n = len(inputs) or len(inputs.ids or ())
+    n = n or len(inputs.ids or ())
     if n > limits.rows:
         raise Problem(
             413, f"body: expected at most {limits.rows:,} rows; got {n:,}; send them in parts"
@@ -130,6 +127,8 @@ def _checked(inputs: Inputs, limits: Limits, rows_needed: bool) -> Inputs:
             )
         check_texts([inputs.source], "source")
     check_texts([one for one in inputs.ids or () if isinstance(one, str)], "ids")
+    if inputs.labels is None and inputs.old_labels is None:
+        return inputs
     return replace(
         inputs,
         labels=_one_per_row(inputs.labels, n, "labels"),
@@ -233,6 +232,15 @@ async def _body(request: Request) -> bytes:
     if not body:
         raise ValueError("body: expected an array; got an empty body")
     return body
+
+
+def _named_in_query(request: Request) -> dict[str, Any]:
+    """What the query says of the rows of a body that holds nothing but numbers."""
+    if not request.scope["query_string"]:
+        return {}
+    query = request.query_params
+    named = _named(query.getlist("label"), query.getlist("id"), query.get("source"))
+    return named | {"old_labels": query.getlist("old_label") or None}
 
 
 def _named(labels: list[str], ids: list[str], source: str | None) -> dict[str, Any]:

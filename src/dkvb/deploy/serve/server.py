@@ -25,9 +25,11 @@ from dkvb.deploy.serve.followers import Follower
 from dkvb.deploy.serve.security import is_loopback
 from dkvb.deploy.serve.service import Service
 from dkvb.deploy.serve.settings import Settings
+from dkvb.deploy.serve.transport import OneWrite
 from dkvb.deploy.serve.writer import Writer
 from dkvb.deploy.store import ModelFolder, check_target, create, open_folder, read_folder
 from dkvb.estimators.kernel import KernelClassifier
+from dkvb.kernels import set_threads
 
 log = logging.getLogger("dkvb.serve")
 _PATIENCE = 5.0  # seconds in which readers of a writer that was killed let go of the port
@@ -83,11 +85,14 @@ class _Server(uvicorn.Server):
     """A server that says when it has started."""
 
     def __init__(self, app: object, ready: Callable[[], None]) -> None:
-        super().__init__(uvicorn.Config(app, **SERVER))  # type: ignore[arg-type]
+        super().__init__(uvicorn.Config(app, http=OneWrite, **SERVER))  # type: ignore[arg-type]
         self._ready = ready
         sys.setswitchinterval(_SWITCH)
-        # The other cores listen: threads that wait for each other would take them.
-        torch.set_num_threads(max(1, (os.cpu_count() or 2) // 2))
+        # The other cores listen: torch's threads, which wait for each other for a while, would
+        # take them. Those of compiled kernels live for one call.
+        cores = os.cpu_count() or 2
+        torch.set_num_threads(max(1, cores // 2))
+        set_threads(max(min(2, cores), cores // 2))
 
     def end(self) -> None:
         """Finish, and return from `run`."""

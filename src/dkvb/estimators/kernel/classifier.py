@@ -426,7 +426,7 @@ class KernelClassifier(ChangeableClassifier[KernelState]):
             X = arrow.without_labels(X)
         rows = embeddings(X, self)
         if known:
-            validate_data(self, X, reset=False, skip_check_array=True)
+            self._check_features(X)
         elif self.keys is not None and self.keys.width != rows.shape[1]:
             raise ValueError(
                 f"X: expected width {self.keys.width}, that of the keys; got {rows.shape[1]}; "

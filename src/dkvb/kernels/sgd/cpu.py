@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 
-from dkvb.kernels._numba import check_codes, compiled, run, take, wait
+from dkvb.kernels._numba import check_codes, compiled, run, run_together, take, wait
 from dkvb.kernels.sgd._entries import add_entries, read_entries
 
 F32 = NDArray[np.float32]
@@ -51,7 +51,7 @@ def descend(
     many = orders.numel() > LONG * n_pairs and n_columns < WIDE
     table = _padded(values) if many else values.to(torch.float32).contiguous()
     blocks = -(-n_codebooks // BOOKS)
-    run(
+    run_together(
         _descend,
         min(blocks, batch_size * n_codebooks * n_columns // ALONE),
         table.numpy(),
