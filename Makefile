@@ -43,8 +43,8 @@ lint: $(STAMP)  ## style, types, and which package may import which
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(BENCH_STAMP)  ## measure speed and memory against peers; some minutes, writes benchmark-output/
-	@$(BIN)/python -m benchmarks
+bench: $(BENCH_STAMP)  ## speed and memory against peers; 6 minutes; on a busy machine BENCH=--anyway; writes benchmark-output/
+	@$(BIN)/python -m benchmarks cpu $(BENCH)
 
 docs: export NO_MKDOCS_2_WARNING = 1
 docs: $(DOCS_STAMP) $(NOTEBOOKS)  ## the documentation site, warnings as errors, links checked; writes site/

@@ -13,6 +13,7 @@ from benchmarks.problem import SIZES
 OUT = Path("benchmark-output")
 KERNEL_SECTIONS = ["accuracy", "quality", "speed"]
 KERNEL_METHODS = ["kernel", "kernel, keys", "ranpac", "slda"]
+GROWTH_SIZES = ["64x1024", "256x4096"]
 SERVED = ["counts", "kernel", "start"]
 ENGINES = ["torchrun", "spark", "ray", "dask"]
 VIEW_VARIANTS = ["plain", "flip", "layers", "both"]
@@ -26,7 +27,8 @@ def main(arguments: list[str] | None = None) -> int:
         "cpu", help="every operation against the package on PyPI and plain torch"
     )
     cpu.add_argument("--sizes", nargs="+", choices=SIZES, default=["paper", "64x1024"])
-    cpu.add_argument("--repeats", type=int, default=5)
+    cpu.add_argument("--repeats", type=int, default=9, help="at most; long ones run 3 times")
+    cpu.add_argument("--anyway", action="store_true", help="print ratios on a busy machine, too")
     cpu.add_argument("--no-memory", action="store_true", help="skip the peak memory of each")
 
     gpu = modes.add_parser("gpu", help="the paper's CIFAR-10 experiment on one CUDA card")
@@ -36,7 +38,9 @@ def main(arguments: list[str] | None = None) -> int:
     gpu.add_argument("--quick", action="store_true", help="a twentieth of the epochs")
 
     growth = modes.add_parser("growth", help="time when n, codebooks, pairs, classes are doubled")
+    growth.add_argument("--size", nargs="+", choices=GROWTH_SIZES, default=GROWTH_SIZES)
     growth.add_argument("--plot", type=Path, default=OUT / "growth.png")
+    growth.add_argument("--anyway", action="store_true", help="on a busy machine, too")
 
     memory = modes.add_parser("memory", help="codes of a large memory map in little memory")
     memory.add_argument("--rows", type=int, default=1_000_000)
@@ -110,13 +114,15 @@ def main(arguments: list[str] | None = None) -> int:
         mode.add_argument("--out", type=Path, default=OUT / "results.jsonl", help="JSON lines")
 
     arguments = sys.argv[1:] if arguments is None else arguments
-    given = parser.parse_args(arguments or ["cpu"])
+    if not arguments or arguments[0] not in (*modes.choices, "-h", "--help"):
+        arguments = ["cpu", *arguments]
+    given = parser.parse_args(arguments)
     # Imported here, since each mode needs packages that the others do not.
     if given.mode == "cpu":
         from benchmarks.cpu import run as run_cpu
 
         sizes = [SIZES[name] for name in given.sizes]
-        return run_cpu(sizes, given.out, given.repeats, not given.no_memory)
+        return run_cpu(sizes, given.out, given.repeats, not given.no_memory, given.anyway)
     if given.mode == "gpu":
         from benchmarks.gpu import QUICK, Settings
         from benchmarks.gpu import run as run_gpu
@@ -133,7 +139,7 @@ def main(arguments: list[str] | None = None) -> int:
     if given.mode == "growth":
         from benchmarks.growth import run as run_growth
 
-        return run_growth(given.out, given.plot)
+        return run_growth(given.out, given.plot, given.size, given.anyway)
     if given.mode == "imagenet":
         from benchmarks.imagenet import Settings as Shape
         from benchmarks.imagenet import run as run_imagenet

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,13 +18,20 @@ from dkvb._support.hashing import epoch_orders
 from dkvb.bottleneck.fit_keys import fit_keys
 from dkvb.kernels.sgd import descend
 
-# Tables that fit a cache and tables that do not.
-BASES = (
-    Size("64x1024", n_codebooks=64, n_pairs=1024, width=512, rows=1024),
-    Size("paper", n_codebooks=256, n_pairs=4096, width=512, rows=1024, epochs=5),
-)
-LIMIT = 2.3
+# Tables that fit a cache and tables that do not. Rows are doubled until a call is long enough.
+BASES = {
+    "64x1024": Size("64x1024", n_codebooks=64, n_pairs=1024, width=512, rows=1024),
+    "256x4096": Size("256x4096", n_codebooks=256, n_pairs=4096, width=512, rows=1024, epochs=5),
+}
+LIMIT = 2.2
 DOUBLINGS = 2
+AT_LEAST = 0.25  # seconds of a call at the base
+REPEATS = 5
+BUDGET = 4.0  # seconds from which on a call is repeated less often, FEWEST times at least
+FEWEST = 2
+# Keys are fitted to more rows than the others see: pairs that are doubled need as many rows, and
+# one row in ten is held out.
+FIT_ROWS = 10
 AXES = {"rows": "n", "n_codebooks": "codebooks", "n_pairs": "pairs", "n_classes": "classes"}
 
 
@@ -42,69 +50,95 @@ def _descend(size: Size) -> Callable[[], Any]:
 
 
 def _fit(size: Size) -> Callable[[], Any]:
-    # A multiple of the rows that pairs need, so that pairs can be doubled and rows stay.
-    x = embeddings(5 * size.rows, size.width)
+    x = embeddings(FIT_ROWS * size.rows, size.width)
     return lambda: fit_keys(
         x,
         preset="paper",
         n_codebooks=size.n_codebooks,
         n_pairs=size.n_pairs,
         key_dim=size.key_dim,
-        epochs=4,
+        epochs=1,
     )
 
 
-OPERATIONS: dict[str, tuple[Callable[[Size], Callable[[], Any]], tuple[str, ...]]] = {
-    "snap": (_snap, ("rows", "n_codebooks", "n_pairs")),
-    "SGD": (_descend, ("rows", "n_codebooks", "n_pairs", "n_classes")),
-    "fit_keys": (_fit, ("rows", "n_codebooks", "n_pairs")),
+@dataclass(frozen=True)
+class Operation:
+    """What is timed, and which numbers of its size are doubled how often."""
+
+    prepare: Callable[[Size], Callable[[], Any]]
+    axes: tuple[str, ...]
+    doublings: int = DOUBLINGS
+
+
+OPERATIONS = {
+    "snap": Operation(_snap, ("rows", "n_codebooks", "n_pairs")),
+    "SGD": Operation(_descend, ("rows", "n_codebooks", "n_pairs", "n_classes")),
+    "fit_keys": Operation(_fit, ("rows", "n_codebooks", "n_pairs"), doublings=1),
 }
 
 
 def run(
     out: Path,
     plot: Path,
-    at_least: float = 0.5,
-    bases: Sequence[Size] = BASES,
-    repeats: int = 3,
+    sizes: Sequence[str] = tuple(BASES),
+    anyway: bool = False,
+    at_least: float = AT_LEAST,
+    repeats: int = REPEATS,
+    bases: Mapping[str, Size] = BASES,
 ) -> int:
-    """Measure, append to `out`, draw `plot`, print a table; 1 if a doubling costs too much."""
+    """Measure, append to `out`, draw `plot`, print a table; 1 if a doubling costs too much or the
+    machine is busy."""
+    busy = None if anyway else records.quiet()
+    if busy:
+        print(busy)
+        return 1
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
     rows = [
         row
-        for base in bases
+        for name in sizes
         for op in OPERATIONS
-        for row in measure(op, _long_enough(op, base, at_least), repeats)
+        for row in measure(op, _long_enough(op, bases[name], at_least), repeats)
     ]
     records.append(out, rows)
-    _draw(rows, [base.name for base in bases], plot)
+    _draw(rows, list(sizes), plot)
     records.show(
         f"Time when one number is doubled (at most {LIMIT} times as long)",
-        ["<keys", "<operation", "<doubled", "from", "times", "factors"],
+        ["<keys", "<operation", "<doubled", "from", "best times", "factors"],
         [
             [
                 row["size"]["name"],
                 row["op"],
                 row["axis"],
-                str(row["base"]),
+                f"{row['base']:,}",
                 " → ".join(records.seconds(value) for value in row["seconds"]),
                 " ".join(f"{f:.2f}" + (" missed" if f > LIMIT else "") for f in row["factors"]),
             ]
             for row in rows
         ],
+        f"{records.cpu_name()}, {torch.get_num_threads()} threads, load average "
+        f"{max(row['load'] for row in rows):.1f}, largest factor "
+        f"{max(factor for row in rows for factor in row['factors']):.2f}",
     )
     return int(any(max(row["factors"]) > LIMIT for row in rows))
 
 
 def measure(op: str, size: Size, repeats: int) -> list[dict[str, Any]]:
     """One record for each number that is doubled."""
-    prepare, axes = OPERATIONS[op]
+    operation = OPERATIONS[op]
+    chains = {}
+    for axis in operation.axes:
+        chain = [size]
+        for _ in range(operation.doublings):
+            chain.append(doubled(chain[-1], axis))
+        chains[axis] = chain
+    # One size at a time, so that no more than one lies in memory; the base is timed once.
+    seconds = {
+        one: _best(operation.prepare(one), repeats)
+        for one in dict.fromkeys(one for chain in chains.values() for one in chain)
+    }
     found = []
-    for axis in axes:
-        sizes = [size]
-        for _ in range(DOUBLINGS):
-            sizes.append(doubled(sizes[-1], axis))
-        calls = [prepare(one) for one in sizes]
-        best = [min(_time(call) for _ in range(repeats)) for call in calls]
+    for axis, chain in chains.items():
+        best = [seconds[one] for one in chain]
         factors = [after / before for before, after in pairwise(best)]
         fields = {"base": getattr(size, axis), "seconds": best, "factors": factors}
         fields |= {"size": vars(size), "repeats": repeats}
@@ -112,11 +146,21 @@ def measure(op: str, size: Size, repeats: int) -> list[dict[str, Any]]:
     return found
 
 
+def _best(call: Callable[[], Any], repeats: int) -> float:
+    """Seconds of the fastest of a few calls. The first one touches memory for the first time and
+    does not count, unless it is long. Long calls are repeated less often."""
+    first = _time(call)
+    taken = [first] if first >= BUDGET else []
+    while len(taken) < max(FEWEST, min(repeats, int(BUDGET / first))):
+        taken.append(_time(call))
+    return min(taken)
+
+
 def _long_enough(op: str, size: Size, at_least: float) -> Size:
     """The size with as many rows as it takes to be busy for `at_least` seconds."""
     while True:
-        call = OPERATIONS[op][0](size)
-        if min(_time(call) for _ in range(3)) >= at_least:  # the first one compiles
+        call = OPERATIONS[op].prepare(size)
+        if min(_time(call) for _ in range(2)) >= at_least:  # the first one may compile
             return size
         size = replace(size, rows=2 * size.rows)
 
@@ -142,7 +186,7 @@ def _draw(rows: list[dict[str, Any]], bases: list[str], path: Path) -> None:
                 if row["op"] == op and row["size"]["name"] == base:
                     times = [value / row["seconds"][0] for value in row["seconds"]]
                     label = f"{row['axis']} from {row['base']:,}"
-                    axes.plot(factors, times, marker="o", label=label)
+                    axes.plot(factors[: len(times)], times, marker="o", label=label)
             axes.set_xscale("log", base=2)
             axes.set_yscale("log", base=2)
             axes.set_xticks(factors, [f"{factor}×" for factor in factors])

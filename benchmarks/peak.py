@@ -1,17 +1,20 @@
-"""How much memory an operation takes, in a process of its own."""
+"""How much memory operations take, in a process of their own."""
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import json
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.contenders import contenders, operation
+from benchmarks.contenders import OPERATIONS, contenders, operation
 from benchmarks.problem import SIZES, TINY, make_problem
 
 STATUS = Path("/proc/self/status")
@@ -25,27 +28,46 @@ def memory(field: str) -> int:
     raise RuntimeError(f"{STATUS} has no field {field}; memory is measured on Linux only")
 
 
-def measure(contender: str, op: str, size: str) -> int:
-    """The highest memory while `op` runs: model and data included, imports and thread pools not."""
+def measure(contender: str, size: str, *ops: str) -> dict[str, int]:
+    """The highest memory while each operation runs, from a runner of its own: model and data
+    included, imports and thread pools not. One epoch and one batch take as much as many."""
     kind = next(kind for kind in contenders() if kind.name == contender)
-    operation(kind(make_problem(TINY)), op)()
+    for op in ops:
+        operation(kind(make_problem(TINY)), op)()
+    _return_freed()
     imported = memory("VmRSS")
-    runner = kind(make_problem(SIZES[size]))
-    Path("/proc/self/clear_refs").write_text("5")  # forget the highest memory so far
-    operation(runner, op)()
-    return memory("VmHWM") - imported
+    problem = make_problem(replace(SIZES[size], epochs=1, key_epochs=1))
+    highest = {}
+    for op in ops:
+        runner = kind(problem)
+        _return_freed()
+        Path("/proc/self/clear_refs").write_text("5")  # forget the highest memory so far
+        operation(runner, op)()
+        highest[op] = memory("VmHWM") - imported
+        # Without what the operation has kept for the next one.
+        projection = replace(problem.keys.projection)
+        problem = replace(problem, keys=replace(problem.keys, projection=projection))
+    return highest
 
 
-def peak_bytes(contender: str, op: str, size: str) -> int | None:
-    """`measure` in a fresh process; None where the operating system does not say."""
+def _return_freed() -> None:
+    """Give freed memory back to the operating system, where the C library can."""
+    gc.collect()
+    with suppress(AttributeError, OSError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def peak_bytes(contender: str, size: str, ops: Sequence[str] = OPERATIONS) -> dict[str, int]:
+    """`measure` in a fresh process; empty where the operating system does not say."""
     if not STATUS.exists():
-        return None
-    command = [sys.executable, "-m", "benchmarks.peak", contender, op, size]
+        return {}
+    command = [sys.executable, "-m", "benchmarks.peak", contender, size, *ops]
     root = Path(__file__).parents[1]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr}")
-    return int(json.loads(done.stdout))
+    found: dict[str, int] = json.loads(done.stdout)
+    return found
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import time
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from functools import cache
@@ -60,6 +61,31 @@ def record(mode: str, op: str, **fields: Any) -> dict[str, Any]:
         "versions": versions(),
         **fields,
     }
+
+
+LOADED = 0.5  # runnable processes of others per core from which on ratios say little
+
+
+def loaded(own_threads: int = 0) -> str | None:
+    """Why this machine is too busy to compare times, or None.
+
+    `own_threads` are those of the benchmark, which the load average contains while it runs.
+    """
+    cores, load = len(os.sched_getaffinity(0)), os.getloadavg()[0]
+    if load <= own_threads + LOADED * cores:
+        return None
+    return (
+        f"load average {load:.1f} on {cores} cores, of which the benchmark is {own_threads}: other "
+        "work slows contenders unevenly; wait until it is over, or pass --anyway"
+    )
+
+
+def quiet(patience: float = 90.0) -> str | None:
+    """Wait up to `patience` seconds for the load average to fall; why it did not, or None."""
+    deadline = time.monotonic() + patience
+    while (reason := loaded()) is not None and time.monotonic() < deadline:
+        time.sleep(min(5.0, patience))
+    return reason
 
 
 def append(out: Path, records: Iterable[dict[str, Any]]) -> None:

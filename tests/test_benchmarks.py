@@ -18,9 +18,12 @@ from dkvb.kernels.sgd import descend
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # benchmarks is no part of the package
 main = import_module("benchmarks.__main__").main
-checks, contenders, gpu, growth, memory, peak, problem, views = (
+checks, contenders, cpu, gpu, growth, limits, memory, peak, problem, records, views = (
     import_module(f"benchmarks.{name}")
-    for name in ("checks", "contenders", "gpu", "growth", "memory", "peak", "problem", "views")
+    for name in (
+        *("checks", "contenders", "cpu", "gpu", "growth", "limits", "memory", "peak", "problem"),
+        *("records", "views"),
+    )
 )
 
 PEER = pytest.param(
@@ -43,8 +46,15 @@ def lines(path):
 
 
 def run_cpu(out):
-    options = ["--sizes", "tiny", "--repeats", "1", "--no-memory", "--out", str(out)]
+    options = ["--sizes", "tiny", "--repeats", "1", "--no-memory", "--anyway", "--out", str(out)]
     return main(["cpu", *options])
+
+
+@pytest.fixture(autouse=True)
+def any_machine(monkeypatch):
+    """What the machine can do takes seconds to measure; here it is given."""
+    machine = limits.Machine(float32=2e11, float64=1e11, copied=3e10, random_lines=7e-9)
+    monkeypatch.setattr(cpu, "measure_machine", lambda size: machine)
 
 
 def test_every_operation_and_contender_leaves_a_json_line(tmp_path, capsys):
@@ -60,6 +70,8 @@ def test_every_operation_and_contender_leaves_a_json_line(tmp_path, capsys):
         assert row["ratio"] > 0
         assert (row["ratio"] == 1) or row["contender"] != "dkvb"
         assert {"size", "peak_bytes", "versions", "cpu", "threads", "load"} <= row.keys()
+        assert row["share"] == pytest.approx(row["limit"]["seconds"] / row["seconds"])
+        assert row["machine"]["float32"] == 2e11
     assert "refused" not in capsys.readouterr().out
     run_cpu(out)
     assert len(lines(out)) == 2 * len(rows)
@@ -122,12 +134,84 @@ def test_contenders_do_the_same_work(kind, tiny):
     other.key_init()
 
 
+def test_limits_from_given_numbers():
+    machine = limits.Machine(float32=1e9, float64=5e8, copied=1e6, random_lines=1e-6)
+    size = problem.Size("s", 2, 8, key_dim=5, width=10, n_classes=3, batch=4, rows=12, epochs=2)
+    found = {op: limit.seconds for op, limit in limits.limits(size, machine).items()}
+    search, projection = 2 * 4 * 2 * 8 * 5, 2 * 4 * 10 * 2 * 5
+    step = 2 * 64 * 4 * 2 / 1e6
+    assert found == pytest.approx(
+        {
+            "nearest": (search + projection) / 1e9,
+            "sgd-step": step,
+            "20-epochs": 3 * (search + projection) / 1e9 + 6 * step,
+            "key-init": search / 1e9,
+        }
+    )
+    wide = problem.replace(size, n_classes=17)  # two cache lines a value
+    assert limits.lines_of_a_step(wide) == 2 * limits.lines_of_a_step(size) == 16
+    assert cpu.share(limits.Limit(0.2, "products"), 0.5) == pytest.approx(0.4)
+
+
+def test_a_machine_is_measured():
+    machine = limits.measure(problem.TINY, n=64, numbers=1 << 12)
+    assert min(vars(machine).values()) > 0
+    assert machine.random_lines < 1e-3
+
+
+def test_repetitions_follow_the_budget(monkeypatch):
+    clock, asked = [0.0], []
+
+    def call(name, seconds):
+        def work():
+            asked.append(name)
+            clock[0] += seconds
+
+        return work
+
+    monkeypatch.setattr(cpu.time, "perf_counter", lambda: clock[0])
+    taken = cpu.alternate([call("quick", 0.5), call("long", 4.0), call("very", 9.0)], 8, 6.0)
+    assert [len(own) for own in taken] == [8, 3, 3]
+    # The first turn warms up, unless it is as long as the budget.
+    assert [asked.count(name) for name in ("quick", "long", "very")] == [9, 4, 3]
+    assert asked[:6] == ["quick", "long", "very"] * 2
+
+
+@pytest.mark.parametrize("mode", ["cpu", "growth"])
+def test_no_ratios_on_a_busy_machine_unless_asked(mode, tmp_path, monkeypatch, capsys):
+    cores = len(records.os.sched_getaffinity(0))
+    monkeypatch.setattr(records.os, "getloadavg", lambda: (3.0 * cores, 0.0, 0.0))
+    monkeypatch.setattr(records.time, "sleep", lambda seconds: None)
+    clock = iter(range(0, 10_000, 30))
+    monkeypatch.setattr(records.time, "monotonic", lambda: next(clock))
+    out = tmp_path / "results.jsonl"
+    assert main([mode, "--out", str(out)]) == 1
+    told = capsys.readouterr().out
+    assert f"load average {3.0 * cores:.1f} on {cores} cores" in told
+    assert "--anyway" in told
+    assert not out.exists()
+
+
+def test_ratios_are_kept_back_if_others_begin_to_work(tmp_path, monkeypatch, capsys):
+    loads = iter([0.0])  # quiet at the start
+    cores = len(records.os.sched_getaffinity(0))
+    monkeypatch.setattr(records.os, "getloadavg", lambda: (next(loads, 5.0 * cores), 0.0, 0.0))
+    out = tmp_path / "results.jsonl"
+    assert main(["--sizes", "tiny", "--repeats", "1", "--no-memory", "--out", str(out)]) == 1
+    assert "No ratios: load average" in capsys.readouterr().out
+    rows = lines(out)
+    assert all(row["ratio"] is None and row["share"] is None for row in rows)
+    assert all(row["seconds"] > 0 for row in rows)
+
+
 @LINUX
-def test_peak_memory_of_an_operation():
+def test_peak_memory_of_operations():
     # Not the tiny size: what it needs may lie in pages that the process has already.
     size = problem.SMALL
     rows = size.rows * size.width * 4  # bytes
-    assert rows < peak.peak_bytes("dkvb", "nearest", size.name) < rows + 300e6
+    found = peak.peak_bytes("dkvb", size.name, ["nearest"])
+    assert list(found) == ["nearest"]
+    assert rows < found["nearest"] < rows + 300e6
 
 
 def test_tasks_are_those_of_the_paper():
@@ -164,14 +248,19 @@ def test_the_experiment_runs_small_without_a_card(tmp_path, rng):
 
 
 def test_growth_leaves_factors_and_a_plot(tmp_path):
-    bases = [problem.TINY, problem.replace(problem.TINY, name="other")]
+    bases = {name: problem.replace(problem.TINY, name=name) for name in ("tiny", "other")}
     plot = tmp_path / "plots" / "growth.png"
-    growth.run(tmp_path / "results.jsonl", plot, at_least=0.0, bases=bases, repeats=1)
+    options = {"anyway": True, "at_least": 0.0, "bases": bases, "repeats": 1}
+    growth.run(tmp_path / "results.jsonl", plot, ["tiny", "other"], **options)
     rows = lines(tmp_path / "results.jsonl")
     axes = [(row["op"], row["axis"]) for row in rows]
     assert ("SGD", "classes") in axes
     assert len(axes) == 2 * 10
-    assert all(len(row["factors"]) == 2 and len(row["seconds"]) == 3 for row in rows)
+    for row in rows:
+        doublings = growth.OPERATIONS[row["op"]].doublings
+        assert len(row["factors"]) == doublings == len(row["seconds"]) - 1
+        assert row["factors"][0] == row["seconds"][1] / row["seconds"][0]
+    assert {row["size"]["name"] for row in rows} == {"tiny", "other"}
     assert plot.read_bytes()[:4] == b"\x89PNG"
 
 

@@ -1,6 +1,7 @@
 import contextlib
 import io
 import json
+import logging
 import re
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from dkvb.benchmark.plots import plot_accuracy
 from dkvb.benchmark.records import read_records
 from dkvb.cli import app
 from dkvb.cli._rows import CLASSIFIERS
+from dkvb.cli._shared import show_progress
 from dkvb.embedding.npz import read_embeddings, read_labelled
 from dkvb.estimators.registry import classifier_names
 
@@ -342,10 +344,30 @@ def test_help_says_what_a_command_needs_in_whole_lines():
 
 
 def test_help_is_quick_because_nothing_heavy_is_imported():
-    heavy = {"torch", "sklearn", "matplotlib", "numba", "numpy"}
-    code = f"import sys, dkvb.cli; print(sorted({heavy!r} & sys.modules.keys()))"
+    heavy = {"torch", "sklearn", "matplotlib", "numba", "numpy", "scipy", "filelock"}
+    code = (
+        "import sys, atexit\n"
+        f"atexit.register(lambda: print('heavy', sorted({heavy!r} & sys.modules.keys())))\n"
+        "from dkvb.cli import app\n"
+        "app(['--help'])\n"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    assert "--version" in done.stdout
+    assert done.stdout.endswith("heavy []\n")
+
+
+@pytest.mark.parametrize(("terminal", "quiet"), [(True, False), (True, True), (False, False)])
+def test_compilation_is_announced_on_a_terminal_only(terminal, quiet, monkeypatch, capsys):
+    log = logging.getLogger("dkvb.kernels")
+    monkeypatch.setattr(log, "handlers", [])
+    before = log.level
+    try:
+        monkeypatch.setattr("sys.stderr.isatty", lambda: terminal, raising=False)
+        assert show_progress(quiet) is (terminal and not quiet)
+        log.info("compiling CPU kernels")
+    finally:
+        log.setLevel(before)
+    assert ("compiling CPU kernels" in capsys.readouterr().err) is (terminal and not quiet)
 
 
 def test_the_real_command_in_a_pipe(files):

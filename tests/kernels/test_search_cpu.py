@@ -2,9 +2,11 @@
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor
 
-from dkvb.kernels.nearest import cpu, oracle
+from dkvb.kernels.nearest import again, cpu, oracle
 
 # n, C, K, d: one of everything, primes, key dimensions 1 to 96, pairs around the size of a panel
 SHAPES = [
@@ -118,3 +120,52 @@ def test_any_batch_and_thread_count_gives_the_same():
     for i in range(2):
         assert torch.equal(together[i], torch.cat([piece[i] for piece in apart]))
         assert torch.equal(together[i], alone[i])
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_codes_in_float64_and_the_lowest_two_scores(shape):
+    n, C, K, d = shape
+    torch.manual_seed(n + K)
+    keys, heads = torch.randn(C, K, d), torch.randn(n, d, dtype=torch.float64)
+    bias = bias_of(keys.double())
+    books = torch.arange(n) % C
+    codes, lowest = again.refine(heads, cpu.prepare(keys, bias), bias, books)
+    scores = bias[books] - torch.einsum("rkd,rd->rk", keys[books].double(), heads)
+    expected, order = scores.topk(min(2, K), dim=1, largest=False)
+    assert torch.equal(codes.long(), order[:, 0])
+    torch.testing.assert_close(lowest[:, : expected.shape[1]], expected, rtol=1e-12, atol=1e-12)
+    assert K > 1 or lowest[:, 1].isinf().all()
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 1 << 20), size=st.floats(1e-4, 2.0), top=st.integers(1, 3))
+def test_a_moved_head_never_has_other_keys_than_a_sure_one(seed, size, top):
+    """The bound shrinks with the distance of the nearest key; every key within reach is tried."""
+    generator = torch.Generator().manual_seed(seed)
+    keys = torch.randn(1, 90, 3, generator=generator)
+    heads = torch.randn(200, 1, 3, generator=generator)
+    heads[:80] = keys[0, torch.arange(80), None] + 0.05 * heads[:80]
+    reach = keys.norm(dim=2).amax(dim=1)
+    error = torch.full((200, 1), size)
+    tolerance = 2 * reach * error + 1e-4
+    prepared = cpu.prepare(keys, bias_of(keys))
+    codes, unsure = cpu.search(heads, prepared, tolerance, top, error, reach)
+    assert torch.equal(codes, cpu.search(heads, prepared, tolerance, top)[0])
+    certain = torch.zeros(200, 1)
+    directions = [key - heads for key in keys[0]]  # towards each key
+    directions += list(torch.randn(20, 200, 1, 3, generator=generator))
+    for direction in directions:
+        step = 0.999 * size * direction / direction.norm(dim=2, keepdim=True).clamp(min=1e-12)
+        moved = cpu.search(heads + step, prepared, certain, top)[0]
+        assert torch.equal(moved[~unsure], codes[~unsure])
+
+
+def test_near_keys_need_less_than_the_reach_of_all_keys():
+    torch.manual_seed(0)
+    keys, heads = torch.randn(1, 500, 14), torch.randn(1000, 1, 14)
+    reach, error = keys.norm(dim=2).amax(dim=1), torch.full((1000, 1), 1e-3)
+    tolerance, prepared = 2 * reach * error, cpu.prepare(keys, bias_of(keys))
+    loose = cpu.search(heads, prepared, tolerance)[1]
+    tight = cpu.search(heads, prepared, tolerance, 1, error, reach)[1]
+    assert not bool((tight & ~loose).any())
+    assert 0 < int(tight.sum()) < int(loose.sum())

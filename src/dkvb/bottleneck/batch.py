@@ -89,12 +89,12 @@ class Batch:
         squared = torch.empty((n, C) if distances else 0, dtype=torch.float64, device=device)
         first_pairs, flat_keys = torch.arange(C, device=device) * K, keys.keys.flatten(0, 1)
         for part, x in self.chunks(keys.chunk_rows) if n else ():
+            heads = None
             if known is None:
-                found, heads, _ = nearest_keys(keys, x)
+                found, heads, _ = nearest_keys(keys, x, None, None, 1, distances)
                 codes[part] = found[:, :, 0].to(codes.dtype)
-            else:
-                heads = keys.projection(keys.conditioning(x))
             if distances:
+                heads = keys.projection(keys.conditioning(x)) if heads is None else heads
                 own = flat_keys.index_select(0, (codes[part].long() + first_pairs).flatten())
                 flat = squared_distances(heads.flatten(0, 1), own[:, None])  # (r·C, 1)
                 squared[part] = flat.view(-1, C)
@@ -123,27 +123,44 @@ def embeddings(X: Any, estimator: Any = None) -> Any:
     return np.asarray(array if usable else array.copy())
 
 
+def check_features(X: Any, estimator: Any) -> None:
+    """Raise unless X (n, m) has the features of what the estimator learned before."""
+    if isinstance(X, Tensor) and X.shape[1] == estimator.n_features_in_:
+        return  # tensors have no names of features, and scikit-learn takes long to find out
+    from sklearn.utils.validation import validate_data
+
+    validate_data(estimator, X, reset=False, skip_check_array=True)
+
+
 def nearest_keys(
     keys: Keys,
     x: Tensor,
     index: KeyIndex | None = None,
     allowed: Tensor | None = None,
     top: int = 1,
-) -> tuple[Tensor, Tensor, int]:
+    with_heads: bool = False,
+) -> tuple[Tensor, Tensor | None, int]:
     """The `top` nearest keys (r, C, top) of embeddings x (r, m) among those that are `allowed` (as
-    `index` is laid out), the heads (r, C, d), and how many codes were decided again.
+    `index` is laid out), the heads (r, C, d) if asked for, and how many codes were decided again.
 
     The same for any batch size, number of threads and backend: where rounding could have changed
     the answer, it is decided again in float64, by sums in a fixed order where that does not do.
     """
-    rows, moved = keys.conditioning.with_error(x)
-    heads, error = keys.projection.with_error(rows, moved)
     index = keys.index if index is None else index
-    codes, unsure = search(index, heads, top, error)
-    row, book = torch.nonzero(unsure, as_tuple=True)
+    rows, moved = keys.conditioning.with_error(x)
+    projection, heads = keys.projection, None
+    if top == 1 and not with_heads and index.backend == "cpu" and projection.has_float32:
+        codes, unsure = projection.nearest_in_float32(rows, moved, index)
+    else:
+        heads, error = projection.with_error(rows, moved)
+        codes, unsure = search(index, heads, top, error)
+    book, row = torch.nonzero(unsure.T, as_tuple=True)
     decided_again = len(row)
     if top == 1 and len(row):
-        unsure_heads, slack = heads[row, book], error[row, book]
+        if heads is None:
+            unsure_heads, slack = projection.pairs_with_error(rows, moved, row, book)
+        else:
+            unsure_heads, slack = heads[row, book], error[row, book]
         nearest, sure = refine(index, keys.keys, unsure_heads, book, slack, chunk_elements(keys))
         codes[row[sure], book[sure], 0] = nearest[sure]
         row, book = row[~sure], book[~sure]

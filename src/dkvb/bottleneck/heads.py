@@ -13,7 +13,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from dkvb.kernels.nearest import tree_sum
+from dkvb.kernels.nearest import KeyIndex, prepare_matrices, tree_sum, version
 
 _UNIT_STEPS = 2.0**24  # fixed point, of rows of unit length
 _STEPS = 2.0**12  # fixed point, of other rows, in quantization errors of the keys
@@ -138,6 +138,38 @@ class Projection:
             return heads, moved[:, None].expand(-1, self.n_codebooks)
         reach = 2.0**-52 * (self.width + 4) * rows.norm(dim=1) + moved  # (n,)
         return heads, reach[:, None] * self._norms
+
+    @cached_property
+    def has_float32(self) -> bool:
+        """Whether heads in float32 are quicker than in float64, here and for these matrices."""
+        return self._panels is not None
+
+    @cached_property
+    def _panels(self) -> Tensor | None:
+        return None if self.matrices is None else prepare_matrices(self.matrices, self._norms)
+
+    def nearest_in_float32(
+        self, rows: Tensor, moved: Tensor, index: KeyIndex
+    ) -> tuple[Tensor, Tensor]:
+        """The nearest keys of rows (n, p), which lie up to `moved` (n,) from the exact ones: codes
+        (n, C, 1), and where rounding could have changed them (n, C). Only if `has_float32`."""
+        assert self._panels is not None
+        cpu = version("cpu")
+        unit = cpu.HEAD_ROUNDOFF + 2.0**-52 * (self.width + 4)
+        errors = unit * rows.norm(dim=1) + moved, self._norms * index.scale  # (n,), (C,)
+        how = index.layout, *errors, index.reach, index.scale
+        codes, unsure, _ = cpu.search_rows(rows, self._panels, *how)
+        return codes, unsure
+
+    def pairs_with_error(
+        self, rows: Tensor, moved: Tensor, row: Tensor, book: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """As `with_error`, for rows[row] in the codebooks book (r,): (r, d) float64 and (r,). Only
+        if `has_float32`."""
+        assert self.matrices is not None
+        heads = version("again").project_pairs(rows, self.matrices, row, book)
+        reach = 2.0**-52 * (self.width + 4) * rows.norm(dim=1) + moved  # (n,)
+        return heads, reach[row] * self._norms[book]
 
     def to(self, device: torch.device | str) -> Projection:
         moved = None if self.matrices is None else self.matrices.to(device)

@@ -22,7 +22,7 @@ HELD_OUT_MOST = 2000
 BATCHES_PER_EPOCH = 8  # of moving averages, at least
 CHUNK_ROWS = 2048
 GROUP_BYTES = {
-    "cpu": 1 << 26,
+    "cpu": 1 << 24,
     "cuda": 1 << 32,
 }  # heads of a group of codebooks, kept for all epochs
 

@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 _PREFIX = "dkvb-scratch-"
 
 
@@ -21,6 +19,8 @@ def scratch_folder() -> Iterator[Path]:
 
     What a killed process left is removed by the next command that calls this: its lock is free.
     """
+    from filelock import FileLock  # most commands, and --help, need none
+
     base = Path(tempfile.gettempdir())
     for left in base.glob(f"{_PREFIX}*"):
         _remove_if_dead(left)
@@ -35,6 +35,8 @@ def scratch_folder() -> Iterator[Path]:
 
 
 def _remove_if_dead(folder: Path) -> None:
+    from filelock import FileLock, Timeout
+
     with suppress(OSError, Timeout):
         status = folder.lstat()
         own = not hasattr(os, "getuid") or status.st_uid == os.getuid()

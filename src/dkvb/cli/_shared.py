@@ -107,7 +107,25 @@ def silence(text: str) -> None:
 
 
 def show_progress(quiet: bool) -> bool:
-    return not quiet and sys.stderr.isatty() and os.environ.get("RANK", "0") == "0"
+    """Whether progress is shown: on a terminal, by the first process. If so, it is also said when
+    kernels are being compiled."""
+    shown = not quiet and sys.stderr.isatty() and os.environ.get("RANK", "0") == "0"
+    if shown:
+        _show_compilation()
+    return shown
+
+
+def _show_compilation() -> None:
+    """Say when kernels are being compiled, which makes the first command on a machine slower."""
+    import logging
+
+    class Note(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            note(record.getMessage())
+
+    log = logging.getLogger("dkvb.kernels")
+    log.handlers[:] = [Note()]
+    log.setLevel(logging.INFO)
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:

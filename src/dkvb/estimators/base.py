@@ -10,7 +10,6 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
-from torch import Tensor
 
 from dkvb._support import arrow
 from dkvb._support.files import State
@@ -60,12 +59,6 @@ class OpenClassifier(ClassifierMixin, Saved):
     @abstractmethod
     def _sorted_scores(self, X: ArrayLike) -> Floats:
         """Scores (n, Y) in the order of `classes_`."""
-
-    def _check_features(self, X: Any) -> None:
-        """Raise unless X (n, m) has the features of what was learned before."""
-        if isinstance(X, Tensor) and X.shape[1] == self.n_features_in_:
-            return  # tensors have no names of features, and scikit-learn takes long to find out
-        validate_data(self, X, reset=False, skip_check_array=True)
 
     def _seed(self, random_state: int | np.random.RandomState | None) -> int:
         """One integer for all that is random from here on."""

@@ -15,18 +15,13 @@ import torch
 from dkvb._support.validation import one_of
 
 BACKENDS = ("oracle", "cpu", "triton")
-_threads: int | None = None
+threads: int | None = None  # that compiled CPU kernels run in; None: as many as torch uses
 
 
 def set_threads(n: int | None) -> None:
     """Set how many threads compiled CPU kernels run in; None: as many as torch uses."""
-    global _threads
-    _threads = n
-
-
-def get_threads() -> int:
-    """Return how many threads compiled CPU kernels run in."""
-    return torch.get_num_threads() if _threads is None else _threads
+    global threads
+    threads = n
 
 
 @cache

@@ -6,11 +6,15 @@ when a process forks after the first call. Here a fork leaves the threads behind
 own.
 
 Compiled code is kept on disk beside the sources (or in the user's cache where that is read-only):
-the first call ever costs the time that each kernel states, later processes some milliseconds.
+the first call ever costs the time that each kernel states, later processes some milliseconds. The
+logger "dkvb.kernels" says so at level INFO when a process begins to compile.
 """
 
 from __future__ import annotations
 
+import logging
+import math
+import mmap
 import os
 import sys
 from collections.abc import Callable
@@ -25,16 +29,19 @@ from typing import Any, TypeVar, cast
 
 import numba
 import numpy as np
+import torch
 from llvmlite import ir
 from numba import types
+from numba.core.event import Listener, register
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dkvb.kernels import get_threads
+from dkvb import kernels
 
 F = TypeVar("F", bound=Callable[..., Any])
+log = logging.getLogger("dkvb.kernels")
 
 # Sums may be reordered and fused into multiply-adds and NaN does not occur; infinity does (keys
 # that must not be chosen), so "ninf" is left out.
@@ -52,6 +59,24 @@ def _sources() -> str:
     return digest.hexdigest()
 
 
+class _CompilationNotice(Listener):  # type: ignore[misc]  # numba has no types
+    """Logs that kernels are compiled, once per process."""
+
+    logged = False
+
+    def on_start(self, event: Any) -> None:
+        function = event.data["dispatcher"].py_func
+        if not self.logged and function.__module__.startswith("dkvb."):
+            self.logged = True
+            log.info("compiling CPU kernels, once per machine and version; takes some seconds")
+
+    def on_end(self, event: Any) -> None:
+        pass
+
+
+register("numba:compile", _CompilationNotice())
+
+
 def compiled(function: F) -> F:
     """Compile with numba, keeping the result on disk where that can be done."""
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": _FASTMATH}
@@ -65,14 +90,20 @@ def compiled(function: F) -> F:
     return cast(F, dispatcher)
 
 
+def count_workers(tasks: int) -> int:
+    """Return in how many threads so many tasks run."""
+    threads = torch.get_num_threads() if kernels.threads is None else kernels.threads
+    return max(1, min(threads, tasks))
+
+
 def run(kernel: Callable[..., None], tasks: int, *arguments: Any) -> None:
-    """Call kernel(state, worker, workers, *arguments) in up to `get_threads()` threads.
+    """Call kernel(state, worker, workers, *arguments) in up to `kernels.threads` threads.
 
     Never more threads than there are tasks. `take` hands out tasks from `state`, which the workers
     share. Threads wait between calls, since starting one takes as long as a small task, and one
     that comes when all tasks are taken is not waited for. An exception in any is raised here.
     """
-    workers = max(1, min(get_threads(), tasks))
+    workers = count_workers(tasks)
     state = np.zeros(2 * _LINE, dtype=np.int64)
     helpers: list[Future[None]] = []
     try:
@@ -98,12 +129,12 @@ if hasattr(os, "register_at_fork"):
 
 
 def run_together(kernel: Callable[..., None], tasks: int, *arguments: Any) -> None:
-    """Call kernel(state, worker, workers, *arguments) in `get_threads()` threads at once.
+    """Call kernel(state, worker, workers, *arguments) in `kernels.threads` threads at once.
 
     Never more threads than there are tasks; they live for this call. `state` is shared by the
     workers, all of which `wait` for each other. An exception in any of them is raised here.
     """
-    workers = max(1, min(get_threads(), tasks))
+    workers = count_workers(tasks)
     state = np.zeros(2 * _LINE, dtype=np.int64)
     if workers == 1:
         kernel(state, 0, 1, *arguments)
@@ -184,6 +215,26 @@ def wait(state: NDArray[np.int64], meeting: int, workers: int) -> None:
         spins += 1
         if spins > 1000:
             _give_way()
+
+
+_LARGE_PAGE = 1 << 21  # bytes
+
+
+def zeros_in_large_pages(shape: tuple[int, ...]) -> Tensor:
+    """A float32 tensor of zeros, in large pages of memory where the operating system has them.
+
+    Entries of a large table that are read in random order lie on another page each, and looking up
+    a small page takes longer than reading the entry.
+    """
+    size = 4 * math.prod(shape)
+    if size < 2 * _LARGE_PAGE or not hasattr(mmap, "MADV_HUGEPAGE"):
+        return torch.zeros(shape)
+    memory = mmap.mmap(-1, size + _LARGE_PAGE)
+    with suppress(OSError):  # a kernel without large pages
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    address = torch.frombuffer(memory, dtype=torch.uint8).data_ptr()
+    offset = -address % _LARGE_PAGE
+    return torch.frombuffer(memory, dtype=torch.float32, count=size // 4, offset=offset).view(shape)
 
 
 def check_codes(codes: Tensor, columns: Tensor, table: Tensor) -> None:

@@ -31,6 +31,7 @@ LANES, VECTORS = _tile()
 HEADS = 4
 PANEL = LANES * VECTORS  # keys that are scored together, and contiguous in memory
 CACHE_LINE = 16  # float32 numbers
+DOUBLES = LANES // 2  # float64 lanes of a vector register
 
 _INDEX = ir.IntType(64)
 _FLOAT = ir.FloatType()
@@ -42,10 +43,11 @@ def _load(builder: Any, base: Any, offset: Any, kind: ir.Type) -> Any:
     return builder.load(pointer, align=4, typ=kind)
 
 
-def _splat(builder: Any, scalar: Any) -> Any:
-    one = builder.insert_element(ir.Constant(_VECTOR, ir.Undefined), scalar, ir.IntType(32)(0))
-    zeros = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
-    return builder.shuffle_vector(one, ir.Constant(_VECTOR, ir.Undefined), zeros)
+def _splat(builder: Any, scalar: Any, lanes: int = LANES) -> Any:
+    undefined = ir.Constant(ir.VectorType(scalar.type, lanes), ir.Undefined)
+    one = builder.insert_element(undefined, scalar, ir.IntType(32)(0))
+    zeros = ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)
+    return builder.shuffle_vector(one, undefined, zeros)
 
 
 @intrinsic
@@ -188,6 +190,72 @@ def _scoring(ahead: bool) -> Any:
         return context.get_dummy_value()
 
     return generate
+
+
+@intrinsic
+def sum_columns(typing_context: Any, factors: Any, matrix: Any, first: Any, sums: Any) -> Any:
+    """sums[first : first + DOUBLES] = the same columns of factors (p,) · matrix (p, d), in float64.
+
+    factors and sums are float64, matrix is float32, all contiguous; p is at least 1. Rows with an
+    even and with an odd index are summed apart: an addition need not wait for the one before it.
+    """
+    signature = types.void(factors, matrix, types.int64, sums)
+
+    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        factor, table, out = (
+            make_array(sig.args[at])(context, builder, args[at]) for at in (0, 1, 3)
+        )
+        width, stride = (builder.extract_value(table.shape, at) for at in (0, 1))
+        wide = ir.VectorType(ir.DoubleType(), DOUBLES)
+        narrow = ir.VectorType(_FLOAT, DOUBLES)
+        zeros = ir.Constant(wide, [0.0] * DOUBLES)
+        fma = cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(wide, [wide] * 3), f"llvm.fmuladd.v{DOUBLES}f64"
+        )
+
+        def add(total: Any, row: Any) -> Any:
+            at = builder.add(builder.mul(row, stride), args[2])
+            numbers = builder.fpext(_load(builder, table.data, at, narrow), wide)
+            scalar = builder.load(builder.gep(factor.data, [row]))
+            return builder.call(fma, [_splat(builder, scalar, DOUBLES), numbers, total])
+
+        before, inside = builder.block, builder.append_basic_block("rows")
+        odd, finish = builder.append_basic_block("odd"), builder.append_basic_block("finish")
+        pairs = builder.and_(width, _INDEX(-2))
+        after = builder.append_basic_block("after")
+        builder.cbranch(builder.icmp_signed(">", pairs, _INDEX(0)), inside, after)
+
+        builder.position_at_end(inside)
+        row, totals = builder.phi(_INDEX), [builder.phi(wide) for _ in range(2)]
+        row.add_incoming(_INDEX(0), before)
+        results = [add(totals[k], builder.add(row, _INDEX(k))) for k in range(2)]
+        following = builder.add(row, _INDEX(2))
+        row.add_incoming(following, inside)
+        for total, result in zip(totals, results, strict=True):
+            total.add_incoming(zeros, before)
+            total.add_incoming(result, inside)
+        both = builder.fadd(*results)
+        builder.cbranch(builder.icmp_signed("<", following, pairs), inside, after)
+
+        builder.position_at_end(after)
+        even = builder.phi(wide)
+        even.add_incoming(zeros, before)
+        even.add_incoming(both, inside)
+        builder.cbranch(builder.icmp_signed("<", pairs, width), odd, finish)
+
+        builder.position_at_end(odd)
+        last = add(even, pairs)
+        builder.branch(finish)
+
+        builder.position_at_end(finish)
+        total = builder.phi(wide)
+        total.add_incoming(even, after)
+        total.add_incoming(last, odd)
+        place = builder.bitcast(builder.gep(out.data, [args[2]]), wide.as_pointer())
+        builder.store(total, place, align=8)
+        return context.get_dummy_value()
+
+    return signature, generate
 
 
 @intrinsic

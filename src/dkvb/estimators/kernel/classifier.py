@@ -16,7 +16,7 @@ from torch import Tensor
 from dkvb._support import arrow, validation
 from dkvb._support.files import State
 from dkvb.bottleneck import Keys, fit_keys
-from dkvb.bottleneck.batch import embeddings
+from dkvb.bottleneck.batch import check_features, embeddings
 from dkvb.estimators.answers import Answers
 from dkvb.estimators.base import Floats, softmax
 from dkvb.estimators.changeable import ChangeableClassifier
@@ -426,7 +426,7 @@ class KernelClassifier(ChangeableClassifier[KernelState]):
             X = arrow.without_labels(X)
         rows = embeddings(X, self)
         if known:
-            self._check_features(X)
+            check_features(X, self)
         elif self.keys is not None and self.keys.width != rows.shape[1]:
             raise ValueError(
                 f"X: expected width {self.keys.width}, that of the keys; got {rows.shape[1]}; "

@@ -42,7 +42,8 @@ def count(codes: Tensor, class_index: Tensor, n_pairs: int) -> tuple[Tensor, Ten
     rank, lists = rank[class_index], []
     size = max(1, CELLS // (n_pairs * P))  # codebooks whose tables are filled together
     for first in range(0, C, size):
-        some = codes[:, first : first + size].contiguous()
+        # Of one type, or the loop would be compiled for each.
+        some = codes[:, first : first + size].to(torch.int32).contiguous()
         table = torch.zeros((some.shape[1], n_pairs, P), dtype=torch.int32)
         check_codes(some, rank, table)
         arrays = (some.numpy(), rank.numpy(), table.numpy())
@@ -55,7 +56,7 @@ def count(codes: Tensor, class_index: Tensor, n_pairs: int) -> tuple[Tensor, Ten
 
 
 @compiled
-def _count(state: Any, worker: int, workers: int, codes: Any, columns: I64, counts: I32) -> None:
+def _count(state: Any, worker: int, workers: int, codes: I32, columns: I64, counts: I32) -> None:
     n, n_codebooks = codes.shape
     local = np.empty((BLOCK_BOOKS, BLOCK_ROWS), np.int32)
     task = take(state)
@@ -220,13 +221,13 @@ def _pool_logs(
 def hash_codes(codes: Tensor, factors: Tensor) -> Tensor:
     """Row by row."""
     out = torch.empty(len(codes), dtype=torch.int64)
-    arrays = (t.contiguous().numpy() for t in (codes, factors, out))
+    arrays = (t.contiguous().numpy() for t in (codes.to(torch.int32), factors, out))
     run(_hash_codes, -(-len(codes) // HASHED), *arrays)
     return out
 
 
 @compiled
-def _hash_codes(state: Any, worker: int, workers: int, codes: Any, factors: I64, out: I64) -> None:
+def _hash_codes(state: Any, worker: int, workers: int, codes: I32, factors: I64, out: I64) -> None:
     n, n_codebooks = codes.shape
     task = take(state)
     while task * HASHED < n:

@@ -7,6 +7,10 @@ those few again with `decide`, in float64, so that codes are canonical.
 `decide` says what the canonical code is: float64, differences before squares, and sums over a fixed
 binary tree of single additions, so that every distance is the same number on any device and in any
 batch. `oracle`, `cpu` and `triton` are three versions of the search.
+
+On the CPU heads are computed in float32, too, with a bound on their error (`cpu.search_rows`).
+Those of undecided codes are computed again in float64 (`again.project_pairs`). A GPU for data
+centres multiplies as quickly in float64.
 """
 
 from __future__ import annotations
@@ -22,19 +26,22 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from dkvb.kernels import choose
+from dkvb.kernels.nearest.bounds import DOUBLE_ROUNDOFF, OVERFLOW, tolerance_of
 
 __all__ = [
     "KeyIndex",
     "build_index",
     "decide",
+    "prepare_matrices",
     "refine",
     "search",
     "squared_distances",
     "tree_sum",
+    "version",
 ]
 
-DOUBLE_ROUNDOFF = 2.0**-53
-OVERFLOW = 2.0**100  # scores beyond this are near what float32 can hold
+# Matrices whose norms lie outside of these could underflow or overflow in float32.
+SMALLEST, LARGEST = 2.0**-60, 2.0**60
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,8 +71,17 @@ def build_index(
     bias = 0.5 * (scaled * scaled).sum(dim=2)
     if allowed is not None:
         bias = bias.masked_fill(~allowed, torch.inf)
-    layout = _backend(backend).prepare(scaled, bias)
+    layout = version(backend).prepare(scaled, bias)
     return KeyIndex(backend, scale, largest * scale, bias, keys.shape[2], layout)
+
+
+def prepare_matrices(matrices: Tensor, norms: Tensor) -> Tensor | None:
+    """Lay out matrices (C, p, d), of norms (C,), for `cpu.search_rows`; None if that cannot run."""
+    usable = (norms >= SMALLEST) & (norms <= LARGEST)
+    if choose(matrices.device) != "cpu" or not bool(usable.all()):
+        return None
+    panels: Tensor = version("cpu").prepare_matrices(matrices)
+    return panels
 
 
 def search(
@@ -73,14 +89,12 @@ def search(
 ) -> tuple[Tensor, Tensor]:
     """The `top` nearest keys of heads (n, C, d) float64: codes (n, C, top), unsure (n, C) bool.
 
-    The bound has three parts. A score is a sum of d + 1 terms of rounded factors, each term at most
-    ‖h‖·reach + reach²/2, and two scores are compared. The canonical decision rounds too, in
-    proportion to the squared distance. And its head may lie `error` (n, C) away from this one.
+    The canonical heads may lie `error` (n, C) away from these.
     """
-    module = _backend(index.backend)
+    module = version(index.backend)
     scaled = heads * index.scale[:, None]  # (n, C, d)
     norm = scaled.norm(dim=2)  # (n, C)
-    tolerance = _tolerance(
+    tolerance = tolerance_of(
         index.key_dim, norm, index.reach, index.scale * error, module.UNIT_ROUNDOFF
     )
     dtype = torch.float64 if index.backend == "oracle" else torch.float32
@@ -128,6 +142,22 @@ def refine(
     say the same (r,). heads (r, d) float64, books (r,), error (r,); all keys (C, K, d). No more
     than about so many `elements` are made at a time."""
     scale, reach = index.scale[books], index.reach[books]
+    norm = heads.norm(dim=1) * scale
+    slack = tolerance_of(index.key_dim, norm, reach, scale * error, DOUBLE_ROUNDOFF)
+    if index.backend == "cpu":
+        scaled = heads * scale[:, None]
+        codes, lowest = version("again").refine(scaled, index.layout, index.bias, books)
+    else:
+        codes, lowest = _refine(index, keys, heads, books, elements)
+    sure = (lowest[:, -1] - lowest[:, 0] > slack) & lowest[:, 0].isfinite()
+    return codes, sure | (keys.shape[1] == 1)
+
+
+def _refine(
+    index: KeyIndex, keys: Tensor, heads: Tensor, books: Tensor, elements: int
+) -> tuple[Tensor, Tensor]:
+    """The lowest score (r,) in float64 and, if there are two keys, the lowest two (r, 2)."""
+    scale = index.scale[books]
     lowest = heads.new_empty((len(heads), min(2, keys.shape[1])))
     codes = torch.empty(len(heads), dtype=torch.int32, device=heads.device)
     # h·k of scaled numbers, with both scales on the head, which is small.
@@ -135,10 +165,7 @@ def refine(
         scores = index.bias[books[rows]] - products  # (s, K)
         lowest[rows], order = scores.topk(lowest.shape[1], dim=1, largest=False)
         codes[rows] = order[:, 0].to(torch.int32)
-    norm = heads.norm(dim=1) * scale
-    slack = _tolerance(index.key_dim, norm, reach, scale * error, DOUBLE_ROUNDOFF)
-    sure = (lowest[:, -1] - lowest[:, 0] > slack) & lowest[:, 0].isfinite()
-    return codes, sure | (keys.shape[1] == 1)
+    return codes, lowest
 
 
 def _products(
@@ -159,15 +186,7 @@ def _products(
             yield rows, heads[rows] @ of_book
 
 
-def _tolerance(
-    key_dim: int, norm: Tensor, reach: Tensor, error: Tensor | float, unit: float
-) -> Tensor:
-    """How close two scores must come for rounding to have mattered; see `search`."""
-    size = norm * reach + 0.5 * reach**2
-    rounding = unit * size + DOUBLE_ROUNDOFF * (norm + reach).square()
-    return 4 * (key_dim + 2) * rounding + 2 * reach * error
-
-
 @cache
-def _backend(name: str) -> Any:
+def version(name: str) -> Any:
+    """A version of the search, or `again`, which decides in float64 on the CPU."""
     return import_module(f"dkvb.kernels.nearest.{name}")

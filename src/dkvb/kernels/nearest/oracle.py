@@ -14,6 +14,11 @@ def prepare(keys: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
     return keys.double(), bias.double()
 
 
+def project(rows: Tensor, matrices: Tensor) -> Tensor:
+    """Heads (n, C, d) float64 of rows (n, p) by matrices (C, p, d)."""
+    return torch.einsum("np,cpd->ncd", rows.double(), matrices.double())
+
+
 def search(
     heads: Tensor, prepared: tuple[Tensor, Tensor], tolerance: Tensor, top: int = 1
 ) -> tuple[Tensor, Tensor]:

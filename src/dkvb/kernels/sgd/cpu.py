@@ -13,9 +13,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.functional import pad
 
-from dkvb.kernels._numba import check_codes, compiled, run, run_together, take, wait
+from dkvb.kernels._numba import (
+    check_codes,
+    compiled,
+    run,
+    run_together,
+    take,
+    wait,
+    zeros_in_large_pages,
+)
 from dkvb.kernels.sgd._entries import add_entries, read_entries
 
 F32 = NDArray[np.float32]
@@ -117,7 +124,9 @@ def _padded(values: Tensor) -> Tensor:
     """A copy with columns of zeros added, so that an entry touches as few cache lines as can be."""
     n_columns = values.shape[2]
     width = 1 << (n_columns - 1).bit_length() if n_columns <= 16 else -(-n_columns // 16) * 16
-    return pad(values.to(torch.float32), (0, width - n_columns)).contiguous()
+    table = zeros_in_large_pages((*values.shape[:2], width))
+    table[:, :, :n_columns] = values
+    return table
 
 
 @compiled

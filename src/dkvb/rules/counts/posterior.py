@@ -31,7 +31,7 @@ from torch import Tensor
 from dkvb.bottleneck.heads import FixedPoint
 from dkvb.kernels.counts import CLASS_STRIDE, Bounded, backend, narrowed
 from dkvb.rules.counts.class_means import ClassMeans
-from dkvb.rules.counts.sparse import of_pairs, whole
+from dkvb.rules.counts.sparse import of_pairs, selected_pairs, whole
 from dkvb.rules.counts.state import CountState
 
 BORROWED = 0.5  # examples that a cluster borrows from the next larger one
@@ -144,27 +144,36 @@ def class_balance(state: CountState, weights: Tensor, constant: Tensor) -> tuple
 def _moments(
     state: CountState, weights: Tensor, constant: Tensor
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean and variance (Y,) of log p(k | y) over the keys that rows select, in a few codebooks."""
+    """Mean and variance (Y,) of log p(k | y) over the keys that rows select, in a few codebooks.
+
+    One codebook at a time, in place: its numbers stay in cache.
+    """
     K, Y, books = state.n_pairs, len(constant), min(SAMPLE, state.n_codebooks)
-    table = of_pairs(state.tallies, np.arange(books * K), Y)  # (books · K, Y)
-    usage = table.sum(axis=1)
-    pairs = np.flatnonzero(usage)
-    likelihood = constant.cpu().numpy() + weights[0].cpu().numpy() * table[pairs]
+    own_weight, *cluster_weights = weights.cpu().numpy()
+    base, mean, variance = constant.cpu().numpy(), np.zeros(Y), np.zeros(Y)
     if state.clusters is not None:
         R, C, G = state.clusters.sizes.shape
-        shares = state.clusters.shares.view(R, C * G).cpu().numpy()
-        cells = state.clusters.cells[:, : books * K].cpu().numpy()
-        for r, weight in enumerate(weights[1:].cpu().numpy()):
-            counted = of_pairs(state.by_cluster, r * C * G + np.arange(books * G), Y)
-            cell = cells[r, pairs] - r * C * G
-            likelihood += weight * shares[r, cell][:, None] * counted[cell]
-    logs, mean, variance = np.log(likelihood), np.zeros(Y), np.zeros(Y)
+        of_books = np.arange(books)[:, None] * G + np.arange(G)  # (books, G)
+        cells = np.arange(R)[:, None, None] * C * G + of_books  # (R, books, G)
+        added = of_pairs(state.by_cluster, cells, Y)  # (R, books, G, Y)
+        shares = state.clusters.shares.cpu().numpy()[cells]
+        cell_of = state.clusters.cells[:, : books * K].cpu().numpy().reshape(R, books, K)
     for book in range(books):
-        own = pairs // K == book
-        share = (usage[pairs[own]] / usage[pairs[own]].sum())[:, None]  # (k, 1)
-        middle = (share * logs[own]).sum(axis=0)
+        pairs, counts = selected_pairs(state.tallies, book * K, K, Y)  # (k,), (k, Y)
+        usage = counts.sum(axis=1)
+        share = (usage / usage.sum())[:, None]  # (k, 1)
+        logs = counts * own_weight
+        logs += base
+        for r, weight in enumerate(cluster_weights):
+            table = weight * shares[r, book][:, None] * added[r, book]  # (G, Y)
+            logs += table[cell_of[r, book, pairs] - cells[r, book, 0]]
+        np.log(logs, out=logs)
+        middle = (share * logs).sum(axis=0)
         mean += middle / books
-        variance += (share * (logs[own] - middle) ** 2).sum(axis=0) / books
+        logs -= middle
+        np.multiply(logs, logs, out=logs)
+        logs *= share
+        variance += logs.sum(axis=0) / books
     return mean, variance
 
 

@@ -87,3 +87,25 @@ def of_pairs(
         cell = reader * n_classes + places[entry] % CLASS_STRIDE  # distinct in one list
         dense[cell] += counts[entry]
     return dense.reshape(*pairs.shape, n_classes)
+
+
+def selected_pairs(
+    lists: Sequence[SparseCounts], first: int, size: int, n_classes: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Which of the pairs first … first + size − 1 have counts, less `first` (k,), and their sums of
+    each class (k, n_classes)."""
+    entries = []
+    for one in lists:
+        places = one.places.cpu().numpy()
+        start, stop = np.searchsorted(places, [first * CLASS_STRIDE, (first + size) * CLASS_STRIDE])
+        places = places[start:stop] - first * CLASS_STRIDE
+        entries.append((places // CLASS_STRIDE, places % CLASS_STRIDE, one.counts[start:stop]))
+    has_counts = np.zeros(size, dtype=bool)
+    for pair, _, _ in entries:
+        has_counts[pair] = True
+    row = np.cumsum(has_counts) - 1
+    sums = np.zeros((int(has_counts.sum()), n_classes), dtype=np.int64)
+    for pair, class_index, counts in entries:
+        sums[row[pair], class_index] += counts.cpu().numpy()  # distinct in one list
+    selected = sums.any(axis=1)  # lists that were taken away may cancel
+    return np.flatnonzero(has_counts)[selected], sums[selected]
