@@ -16,7 +16,7 @@ from torch import Tensor
 from dkvb.rules.least_squares.choice import GRID, TOLERANCE, HeldOutScores, choose_lambda
 from dkvb.rules.least_squares.factor import Factor, SpanFactor, factorise, factorise_dense
 from dkvb.rules.least_squares.subspace import choose_in_subspace, in_span
-from dkvb.rules.least_squares.sums import RidgeSums
+from dkvb.rules.least_squares.sums import Dense, RidgeSums
 
 LARGE = 2048  # features up to which everything is solved anew after every change
 _DEFAULT = 0.01  # λ where there are no rows to choose by
@@ -76,24 +76,57 @@ def fit(
     few = 0 < n_rows <= most and sums.learned.gram.device.type == "cpu"
     if M > LARGE and not few:
         return _fit_large(sums, grid, tolerance, kept)
-    basis = None
     if few:
-        learned, held, basis = in_span(sums.learned.rounded(), sums.held.rounded())
-    else:
-        learned, held = sums.learned.dense(), sums.held.dense()
+        problem = in_span(sums.learned.rounded(), sums.held.rounded())
+        return _fit_small(*problem, M, grid, tolerance, kept)
+    return _fit_small(sums.learned.dense(), sums.held.dense(), None, M, grid, tolerance, kept)
+
+
+def fit_rows(
+    phi: Tensor,
+    targets: Tensor,
+    held: Tensor,
+    kept: tuple[float, HeldOutScores | None] | None = None,
+) -> Fit:
+    """The same from rows φ (k, M), fewer than features, with targets (k, Y), of which some are
+    `held` (k,) out; no sums of products are needed."""
+    basis = torch.linalg.qr(phi.T)[0]  # (M, k)
+    inside = phi @ basis
+    learned, held_out = (
+        Dense(
+            inside[chosen].T @ inside[chosen],
+            inside[chosen].T @ targets[chosen],
+            targets[chosen].sum(dim=0),
+            targets[chosen].square().sum(dim=0),
+        )
+        for chosen in (~held, held)
+    )
+    return _fit_small(learned, held_out, basis, phi.shape[1], GRID, TOLERANCE, kept)
+
+
+def _fit_small(
+    learned: Dense,
+    held: Dense,
+    basis: Tensor | None,
+    n_features: int,
+    grid: Sequence[float],
+    tolerance: float,
+    kept: tuple[float, HeldOutScores | None] | None,
+) -> Fit:
+    """The solution from moments of few features, or in a basis (M, r) of few dimensions."""
     gram, cross = learned.gram + held.gram, learned.cross + held.cross
-    units = [float(each.trace()) / M for each in (learned.gram, held.gram, gram)]
+    units = [float(each.trace()) / n_features for each in (learned.gram, held.gram, gram)]
     lam, scored = kept or (_DEFAULT, None)
     if kept is None and min(units) > 0:
         lam, scored = choose_lambda(learned, held, units[0], grid, tolerance)
-    if units[2] <= 0:
-        return _nothing(sums)
-    inner, penalty = factorise_dense(gram, lam * units[2])
-    values, lam = torch.cholesky_solve(cross, inner), lam * (penalty / (lam * units[2]))
-    factor = None
+    values, factor, penalty = torch.zeros_like(cross), None, 0.0
+    if units[2] > 0:
+        inner, penalty = factorise_dense(gram, lam * units[2])
+        lam *= penalty / (lam * units[2])  # larger where rounding asked for it
+        values = torch.cholesky_solve(cross, inner)
+        factor = None if basis is None else SpanFactor(basis, inner, penalty)
     if basis is not None:
         values, cross = basis @ values, basis @ cross
-        factor = SpanFactor(basis, inner, penalty)
     # In rows, as a file gives it back: products with it are rounded by how it lies in memory.
     found = solution_of(values.contiguous(), cross, penalty, lam, scored)
     return Fit(found, penalty, cross, factor)
@@ -113,17 +146,12 @@ def _fit_large(
         lam, scored = choose_in_subspace(learned, held, unit, grid, tolerance)
     unit, cross = sums.trace / M, learned.cross + held.cross
     if unit <= 0:
-        return _nothing(sums)
+        nothing = torch.zeros_like(cross)
+        return Fit(solution_of(nothing, nothing, 0.0, lam, scored), 0.0, nothing, None)
     factor, penalty = factorise(learned.gram + held.gram, M, lam * unit)
-    lam *= penalty / (lam * unit)  # larger where rounding asked for it
+    lam *= penalty / (lam * unit)
     found = solution_of(factor.solve(cross), cross, penalty, lam, scored)
     return Fit(found, penalty, cross, factor)
-
-
-def _nothing(sums: RidgeSums) -> Fit:
-    """What no rows give."""
-    zeros = torch.zeros_like(sums.learned.cross)
-    return Fit(solution_of(zeros, zeros, 0.0, _DEFAULT, None), 0.0, zeros, None)
 
 
 def balance(solution: Solution) -> Solution:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from dkvb.rules.least_squares import ridge
 from dkvb.rules.least_squares.incremental import Choice, ExtendedFit, Rows, joined
@@ -47,14 +48,17 @@ class SumsState:
         return total
 
     @cached_property
+    def unit(self) -> float:
+        """tr(G)/M, in which λ is measured."""
+        squares = sum(float(rows.phi.double().square().sum()) for rows in self.waiting)
+        return (self.summed.trace + squares) / len(self.selected)
+
+    @cached_property
     def unweighted(self) -> ridge.Solution:
         """The ridge solution, which favours frequent classes; solved when first asked for."""
         if len(self.selected) <= ridge.LARGE:
             return ridge.fit(self.sums, n_rows=float(self.total.sum())).solution
-        squares = sum(float(rows.phi.double().square().sum()) for rows in self.waiting)
-        return self.fit.solution(
-            len(self.total), (self.summed.trace + squares) / len(self.selected)
-        )
+        return self.fit.solution(len(self.total), self.unit)
 
     @cached_property
     def balanced(self) -> ridge.Solution:
@@ -70,13 +74,16 @@ class SumsState:
         if self.earlier is not None and self.is_extended():
             return self.earlier.extended(len(self.total))
         n_rows, choice = float(self.total.sum()), self.choice
-        if choice is None or not choice.holds_for(n_rows):
-            found = ridge.fit(self.sums, n_rows=n_rows)
-            choice = Choice(found.penalty, n_rows, found.solution.held_out_scores)
+        kept = None
+        if choice is not None and choice.holds_for(n_rows):
+            kept = choice.penalty / self.unit, choice.held_out_scores
+        if n_rows and not bool(self.summed.total.any()):  # no sums of products are needed yet
+            phi, class_index, held = joined(self.waiting).batch()
+            found = ridge.fit_rows(phi, one_hot(class_index, len(self.total)).double(), held, kept)
         else:
-            lam = choice.penalty * len(self.selected) / self.sums.trace
-            kept = lam, choice.held_out_scores
             found = ridge.fit(self.sums, n_rows=n_rows, kept=kept)
+        if choice is None or kept is None:
+            choice = Choice(found.penalty, n_rows, found.solution.held_out_scores)
         return ExtendedFit(found, choice)
 
     def is_extended(self) -> bool:
