@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -24,6 +25,11 @@ class Rows:
 
     def __len__(self) -> int:
         return len(self.class_index)
+
+    @cached_property
+    def trace(self) -> float:
+        """Σ‖φ‖²: what the rows add to tr(G)."""
+        return float(self.phi.double().square().sum())
 
     def batch(self) -> Batch:
         """What `sums.update` takes."""

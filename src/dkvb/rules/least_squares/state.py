@@ -50,8 +50,8 @@ class SumsState:
     @cached_property
     def unit(self) -> float:
         """tr(G)/M, in which λ is measured."""
-        squares = sum(float(rows.phi.double().square().sum()) for rows in self.waiting)
-        return (self.summed.trace + squares) / len(self.selected)
+        trace = self.summed.trace + sum(rows.trace for rows in self.waiting)
+        return trace / len(self.selected)
 
     @cached_property
     def unweighted(self) -> ridge.Solution:
