@@ -127,6 +127,11 @@ def test_search_survives_a_perfect_fit_and_a_short_grid():
     assert choice.select_lambda(lambda place: 0.0, 23, 0.05) == 22
     assert choice.select_lambda(lambda place: place, 3, 0.05) == 0
     assert choice.select_lambda(lambda place: 1.0, 1, 0.0) == 0
+    for last in range(8, 23):  # beyond it, there is no solution
+        errors = [abs(place - 9) + 1.0 if place <= last else np.inf for place in range(23)]
+        assert abs(choice.select_lambda(errors.__getitem__, 23, 0.05) - min(9, last)) <= 1
+        assert np.isfinite(errors[choice.select_lambda(errors.__getitem__, 23, 0.05)])
+    assert choice.select_lambda(lambda place: np.inf, 23, 0.05) == 22
 
 
 def test_lambda_without_rows_to_choose_by(problem):
@@ -266,4 +271,5 @@ def test_rows_that_are_all_held_out_are_solved_too(rng):
     phi = torch.from_numpy(rng.integers(0, 65536, (4, 30)).astype(np.float64))
     sums = sums_.update(sums_.empty(30, 2), [(phi, torch.arange(4) % 2, torch.ones(4) > 0)])
     dense, small = ridge.fit(sums).solution, ridge.fit(sums, n_rows=4).solution
+    assert small.held_out_scores is None
     assert torch.allclose(small.values, dense.values, rtol=0, atol=1e-9 * dense.values.abs().max())

@@ -171,10 +171,12 @@ def test_saved_in_the_middle(solved):
     assert ours.softmax_temperature() == pytest.approx(theirs.softmax_temperature())
 
 
-def test_a_new_class_after_the_choice():
+@pytest.mark.parametrize("others", [0, 40])  # with which the rows are too many to wait
+def test_a_new_class_after_the_choice(others):
     rule = learned(np.flatnonzero(Y < 5), 5)
     temperature = rule.softmax_temperature()
-    rule = learn(rule, np.flatnonzero(Y == 5)[:20])
+    rule = learn(rule, np.r_[np.flatnonzero(Y == 5)[:20], :others])
+    assert (rule.state_.earlier is None) == (others > 0)
     check_solution(rule)
     assert rule.softmax_temperature() == pytest.approx(temperature, rel=0.5)
     assert (scores(rule)[Y == 5].argmax(dim=1) == 5).double().mean() > 0.9

@@ -111,7 +111,7 @@ def select_lambda(error: Callable[[int], float], n: int, tolerance: float) -> in
         best = lower
     if near == [best + _DECADE, best - _DECADE]:
         after, before = (evaluate_at(place) - evaluate_at(best) for place in near)
-        if after + before > 0:
+        if 0 < after + before < math.inf:
             evaluate_at(best + round(_DECADE / 2 * (before - after) / (before + after)))
     while True:
         limit = min(seen.values()) * (1 + tolerance)

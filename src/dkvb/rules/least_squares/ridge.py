@@ -21,7 +21,7 @@ from dkvb.rules.least_squares.sums import Dense, RidgeSums
 LARGE = 2048  # features up to which everything is solved anew after every change
 _DEFAULT = 0.01  # λ where there are no rows to choose by
 _FEW = 0.5  # rows per feature up to which the problem is solved in the space that they span,
-_FEW_OF_LARGE = 0.125  # and where features are many, since λ is then chosen at less cost
+FEW_OF_LARGE = 0.125  # and where features are many, since λ is then chosen at less cost
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +72,7 @@ def fit(
         λ that was chosen before, and how it did then.
     """
     M = len(sums.learned.cross)
-    most = (_FEW if M <= LARGE else _FEW_OF_LARGE) * M
+    most = (_FEW if M <= LARGE else FEW_OF_LARGE) * M
     few = 0 < n_rows <= most and sums.learned.gram.device.type == "cpu"
     if M > LARGE and not few:
         return _fit_large(sums, grid, tolerance, kept)
@@ -180,6 +180,6 @@ def balance(solution: Solution) -> Solution:
 def cost(n_features: int, n_rows: float) -> float:
     """About how many multiplications `fit` takes."""
     M, looks = n_features, 8
-    if n_rows <= (_FEW if M <= LARGE else _FEW_OF_LARGE) * M:
+    if n_rows <= (_FEW if M <= LARGE else FEW_OF_LARGE) * M:
         return (4 * M + looks * n_rows) * M * n_rows
     return M**3 if M > LARGE else looks * M**3 / 3

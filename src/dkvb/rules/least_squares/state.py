@@ -76,8 +76,11 @@ class SumsState:
         n_rows, choice = float(self.total.sum()), self.choice
         kept = None
         if choice is not None and choice.holds_for(n_rows):
-            kept = choice.penalty / self.unit, choice.held_out_scores
-        if n_rows and not bool(self.summed.total.any()):  # no sums of products are needed yet
+            scored = choice.held_out_scores
+            scored = None if scored is None else scored.with_classes(len(self.total))
+            kept = choice.penalty / self.unit, scored
+        few = 0 < n_rows <= ridge.FEW_OF_LARGE * len(self.selected)
+        if few and not bool(self.summed.total.any()):  # no sums of products are needed yet
             phi, class_index, held = joined(self.waiting).batch()
             found = ridge.fit_rows(phi, one_hot(class_index, len(self.total)).double(), held, kept)
         else:

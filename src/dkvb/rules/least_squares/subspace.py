@@ -58,7 +58,7 @@ def _in_krylov_space(learned: Moments, held: Moments, penalty: float) -> tuple[D
     inner = _whitening(exact)  # (r, r)
     learned_, held_ = (
         Dense(
-            inner.T @ (exact.T @ part.product(basis).double()) @ inner,
+            inner.T @ (exact.T @ part.product(exact)) @ inner,
             inner.T @ (exact.T @ part.cross),
             part.total,
             part.square,
@@ -87,7 +87,8 @@ def _whitening(block: Tensor) -> Tensor:
 def in_span(learned: Moments, held: Moments) -> tuple[Dense, Dense, Tensor]:
     """The moments in an orthonormal basis of the space that all rows span, and the basis (M, r)."""
     basis, gram = _span(replace(learned, gram=learned.gram + held.gram).dense().gram)
-    of_held = basis.T @ held.product(basis)  # (r, r)
+    # Without rows to learn from, nothing is left; rounding would leave a little.
+    of_held = basis.T @ held.product(basis) if learned.trace > 0 else gram  # (r, r)
     inside = [
         Dense(own, basis.T @ part.cross, part.total, part.square)
         for part, own in ((learned, gram - of_held), (held, of_held))
