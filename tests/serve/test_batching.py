@@ -3,6 +3,7 @@
 import asyncio
 import time
 from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 
 import httpx
 
@@ -43,6 +44,28 @@ def test_a_client_that_is_alone_waits_for_nobody():
     start = time.perf_counter()
     assert batches_of(clients=1, rounds=200, pause=0) == [1] * 200
     assert time.perf_counter() - start < 200 * 0.01
+
+
+def test_who_waits_too_long_is_told_so_and_others_are_answered():
+    hold = Event()
+
+    def work(parts):
+        hold.wait(30)
+        return [len(part) for part in parts]
+
+    async def run():
+        with ThreadPoolExecutor(1) as thread:
+            batcher = Batcher(work, thread, most=1, queue=100, seconds=0.3)
+            first = [asyncio.create_task(batcher.submit([0])) for _ in range(3)]
+            found = await asyncio.gather(*first, return_exceptions=True)
+            hold.set()
+            again = await asyncio.gather(*(batcher.submit([0]) for _ in range(3)))
+        return found, again
+
+    found, again = asyncio.run(run())
+    assert [one.status_code for one in found] == [503] * 3
+    assert "no answer within 0.3 seconds" in found[0].detail
+    assert again == [1] * 3
 
 
 def test_methods_that_nobody_knows_are_counted_together(tmp_path):

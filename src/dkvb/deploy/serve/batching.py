@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from typing import Any, Generic, TypeVar
@@ -36,6 +37,10 @@ class Batcher(Generic[Part, Result]):
         self._work, self._executor, self._size = work, executor, size
         self._most, self._queue, self._seconds = most, queue, seconds
         self._waiting: list[tuple[Part, asyncio.Future[Result]]] = []
+        # Of all requests that were not answered yet, oldest first: one timer for all of them, since
+        # one for each would take longer than the rest of `submit`.
+        self._deadlines: OrderedDict[asyncio.Future[Result], float] = OrderedDict()
+        self._expiry: asyncio.TimerHandle | None = None
         self._expected = 1  # requests, as many as there were when the last batch was done
         self._running = False
         self._timer: asyncio.TimerHandle | None = None
@@ -52,14 +57,25 @@ class Batcher(Generic[Part, Result]):
         future: asyncio.Future[Result] = loop.create_future()
         self._waiting.append((part, future))
         self._active = loop.time()
+        self._deadlines[future] = self._active + self._seconds
+        if self._expiry is None:
+            self._expiry = loop.call_at(self._deadlines[future], self._expire, loop)
         self._begin(loop)
         try:
-            async with asyncio.timeout(self._seconds):
-                return await future
-        except TimeoutError:
-            raise busy(f"no answer within {self._seconds:g} seconds", 5) from None
+            return await future
         finally:
+            del self._deadlines[future]
             self._active = loop.time()
+
+    def _expire(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Answer requests that have waited for too long."""
+        now, self._expiry = loop.time(), None
+        for future, deadline in self._deadlines.items():
+            if deadline > now:
+                self._expiry = loop.call_at(deadline, self._expire, loop)
+                return
+            if not future.done():
+                future.set_exception(busy(f"no answer within {self._seconds:g} seconds", 5))
 
     def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
         """Compute what waits, unless more is about to come."""
