@@ -115,6 +115,14 @@ def test_a_batch_of_the_cpu_is_read_on_cuda():
     assert np.array_equal(model.predict(batch), model.predict(X))
 
 
+@pytest.mark.parametrize("kind", [np.asarray, torch.as_tensor])
+def test_a_batch_is_made_before_anything_is_learned(kind):
+    rows = kind(X)
+    model = BottleneckClassifier(KEYS)
+    plain = BottleneckClassifier(KEYS).fit(X, NUMBERS)
+    assert same_bits(model.fit(model.batch(rows), NUMBERS), plain)
+
+
 @pytest.mark.parametrize("rule", RULES)
 def test_more_classes_than_can_be_counted(rule, monkeypatch):
     monkeypatch.setattr(base, "MOST_CLASSES", 2)

@@ -125,7 +125,7 @@ def embeddings(X: Any, estimator: Any = None) -> Any:
 
 def check_features(X: Any, estimator: Any) -> None:
     """Raise unless X (n, m) has the features of what the estimator learned before."""
-    if isinstance(X, Tensor) and X.shape[1] == estimator.n_features_in_:
+    if isinstance(X, Tensor) and X.shape[1] == getattr(estimator, "n_features_in_", None):
         return  # tensors have no names of features, and scikit-learn takes long to find out
     from sklearn.utils.validation import validate_data
 

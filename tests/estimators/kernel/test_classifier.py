@@ -277,9 +277,19 @@ def test_labels_of_all_kinds_are_given_back_as_they_came():
 
 def test_a_model_is_pickled_and_cloned():
     model = KernelClassifier(novelty_threshold=0.9).fit(X, Y)
-    again = pickle.loads(pickle.dumps(model))
+    content = pickle.dumps(model)
+    again = pickle.loads(content)
     np.testing.assert_array_equal(again.predict(X_TEST), model.predict(X_TEST))
     assert clone(model).novelty_threshold == 0.9
+    model.partial_fit(X_TEST, Y_TEST)
+    again.partial_fit(X_TEST, Y_TEST)
+    np.testing.assert_allclose(again.decision_function(X), model.decision_function(X), atol=1e-8)
+
+
+def test_a_pickle_holds_no_matrix_of_all_examples():
+    rng = np.random.default_rng(0)
+    model = KernelClassifier().fit(rng.normal(size=(600, 4)), np.arange(600) % 2)
+    assert len(pickle.dumps(model)) < 8 * 600 * 600 / 4
 
 
 def test_many_examples_are_solved_on_first_use_and_by_one_thread(monkeypatch, caplog):

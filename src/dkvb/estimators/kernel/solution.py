@@ -65,6 +65,10 @@ class Solution:
     inverse: Inverse | None = None
     landmarks: Tensor | None = None  # (M,) rows that z and alpha stand for; None: all N
 
+    def __getstate__(self) -> dict[str, Any]:
+        # As in a file: what speeds up the next change is N² numbers, and is computed again.
+        return {k: v for k, v in vars(self).items() if k != "panels"} | {"inverse": None}
+
     @property
     def n_classes(self) -> int:
         return self.alpha.shape[1]
