@@ -7,6 +7,8 @@ from dataclasses import FrozenInstanceError, replace
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from dkvb import fit_keys
 from dkvb.bottleneck import batch as batch_module
@@ -131,6 +133,23 @@ def test_rows_far_beyond_the_keys(backend):
     assert torch.equal(codes_of(tiny, X, backend), canonical(tiny, X))
     line, X = keys_of(torch.tensor([[[-1e-30], [1e-30], [2e-30]]])), torch.tensor([[1e20], [-1e20]])
     assert torch.equal(codes_of(line, X, backend), canonical(line, X))
+
+
+@settings(deadline=None, max_examples=30)
+@given(seed=st.integers(0, 1000), active=st.booleans())
+def test_the_first_of_equal_keys(seed, active):
+    torch.manual_seed(seed)
+    keys = torch.randint(-1, 2, (3, 12, 2)) * torch.tensor([1.0, -1.0])  # also −0.0
+    allowed = torch.rand(3, 12) < 0.6 if active else torch.ones(3, 12, dtype=torch.bool)
+    expected = torch.zeros(3, 12, dtype=torch.bool)
+    for book in range(3):
+        seen = set()
+        for key in torch.nonzero(allowed[book])[:, 0].tolist():
+            item = tuple((keys[book, key] + 0.0).tolist())
+            expected[book, key] = item not in seen
+            seen.add(item)
+    found = keys_module.first_of_equals(keys, allowed if active else None)
+    assert torch.equal(found, expected)
 
 
 def test_equal_keys_are_one_key(backend):

@@ -132,6 +132,17 @@ def test_scale_does_not_matter(scale, backend):
 
 
 # Triton's interpreter warns of what a GPU computes silently.
+@pytest.mark.filterwarnings("ignore:(invalid|overflow).*:RuntimeWarning")
+def test_heads_far_outside_the_keys(backend):
+    """Products that float16 cannot hold must not give a code that is sure and wrong."""
+    torch.manual_seed(0)
+    heads, keys = 1e6 * torch.randn(40, 2, 5).double(), torch.randn(2, 70, 5)
+    codes, unsure = searched(backend, heads, keys)
+    expected, _ = decided(heads, keys)
+    assert torch.equal(codes[~unsure], expected[~unsure])
+
+
+# Triton's interpreter warns of what a GPU computes silently.
 @pytest.mark.filterwarnings("ignore:(invalid|overflow|All-NaN).*:RuntimeWarning")
 def test_nothing_is_sure_where_scores_are_no_float32_numbers(backend):
     keys = 1e-30 * torch.arange(1.0, 257.0).view(1, 256, 1)  # no key that only fills a block up

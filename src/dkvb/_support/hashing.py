@@ -6,7 +6,6 @@ is a hash of (seed, counters), by the finaliser of SplitMix64 (Steele, Lea, Floo
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -16,20 +15,30 @@ from torch import Tensor
 _GOLDEN = 0x9E3779B97F4A7C15
 _FIRST = 0xBF58476D1CE4E5B9
 _SECOND = 0x94D049BB133111EB
+_ALL = (1 << 64) - 1
 
 
-@cache
 def _signed(value: int) -> int:
     """The int64 with the same 64 bits."""
     value &= (1 << 64) - 1
     return value - (1 << 64) if value >> 63 else value
 
 
+_FIRST_SIGNED, _SECOND_SIGNED = _signed(_FIRST), _signed(_SECOND)
+
+
 def _mix(z: Tensor) -> Tensor:
     # int64 multiplication wraps like uint64's; a logical shift is the arithmetic one, masked.
-    z = (z ^ ((z >> 30) & ((1 << 34) - 1))) * _signed(_FIRST)
-    z = (z ^ ((z >> 27) & ((1 << 37) - 1))) * _signed(_SECOND)
+    z = (z ^ ((z >> 30) & ((1 << 34) - 1))) * _FIRST_SIGNED
+    z = (z ^ ((z >> 27) & ((1 << 37) - 1))) * _SECOND_SIGNED
     return z ^ ((z >> 31) & ((1 << 33) - 1))
+
+
+def _mix_number(z: int) -> int:
+    z &= _ALL
+    z = (z ^ (z >> 30)) * _FIRST & _ALL
+    z = (z ^ (z >> 27)) * _SECOND & _ALL
+    return z ^ (z >> 31)
 
 
 def bits(seed: int, a: int | Tensor, b: int | Tensor, c: int | Tensor) -> Tensor:
@@ -38,11 +47,18 @@ def bits(seed: int, a: int | Tensor, b: int | Tensor, c: int | Tensor) -> Tensor
     >>> bits(0, 1, 2, torch.arange(3)).shape
     torch.Size([3])
     """
-    device = next((t.device for t in (a, b, c) if isinstance(t, Tensor)), torch.device("cpu"))
-    state = _mix(torch.tensor(_signed(seed + _GOLDEN), device=device))
+    state: int | Tensor = _mix_number(seed + _GOLDEN)
     for counter in (a, b, c):
-        counter = torch.as_tensor(counter, dtype=torch.int64, device=device)
-        state = _mix((state ^ counter) + _signed(_GOLDEN))
+        # Numbers are mixed here: on a GPU each would be a copy and a dozen launches.
+        if isinstance(counter, Tensor):
+            old = state if isinstance(state, Tensor) else _signed(state)
+            state = _mix((counter.long() ^ old) + _signed(_GOLDEN))
+        elif isinstance(state, Tensor):
+            state = _mix((state ^ _signed(int(counter))) + _signed(_GOLDEN))
+        else:
+            state = _mix_number((state ^ int(counter)) + _GOLDEN)
+    if isinstance(state, int):
+        return torch.tensor(state & ((1 << 63) - 1))
     return state & ((1 << 63) - 1)
 
 

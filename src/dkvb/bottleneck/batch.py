@@ -16,8 +16,10 @@ from dkvb.kernels.nearest import KeyIndex, refine, search, squared_distances
 if TYPE_CHECKING:
     from dkvb.bottleneck.keys import Keys
 
-# Elements of float64 that a chunk of heads, or of exact distances, may hold: 32 MB, 512 MB on CUDA.
+# Elements of float64 that a chunk of heads, or of exact distances, may hold: 32 MB, 512 MB on CUDA;
+# there 1/64 of the memory if that is more, since the CPU prepares each chunk while the GPU waits.
 CHUNK_ELEMENTS = {"cpu": 1 << 22, "cuda": 1 << 26}
+CHUNK_SHARE = 64
 
 
 class Batch:
@@ -172,4 +174,8 @@ def nearest_keys(
 
 def chunk_elements(keys: Keys) -> int:
     """How many float64 elements a chunk may hold on the device of the keys."""
-    return CHUNK_ELEMENTS.get(keys.keys.device.type, CHUNK_ELEMENTS["cpu"])
+    device = keys.keys.device
+    if device.type != "cuda":
+        return CHUNK_ELEMENTS["cpu"]
+    memory: int = torch.cuda.get_device_properties(device).total_memory
+    return max(CHUNK_ELEMENTS["cuda"], memory // (8 * CHUNK_SHARE))

@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from dkvb._support import files, validation
-from dkvb.bottleneck.batch import CHUNK_ELEMENTS, chunk_elements, nearest_keys
+from dkvb._support.hashing import bits, content_hash
+from dkvb.bottleneck.batch import chunk_elements, nearest_keys
 from dkvb.bottleneck.heads import Conditioning, FixedPoint, Projection
 from dkvb.bottleneck.key_clusters import KeyClusters, find_key_clusters
 from dkvb.kernels.nearest import KeyIndex, build_index, decide, squared_distances
@@ -101,8 +103,7 @@ class Keys:
     def chunk_rows(self) -> int:
         """How many rows to search for at a time."""
         (C, _, d), width = self.keys.shape, len(self.conditioning.centre)
-        elements = CHUNK_ELEMENTS.get(self.keys.device.type, CHUNK_ELEMENTS["cpu"])
-        return max(1, elements // (C * d + width + self.projection.width))
+        return max(1, chunk_elements(self) // (C * d + width + self.projection.width))
 
     @cached_property
     def fixed_point(self) -> FixedPoint:
@@ -272,15 +273,17 @@ def first_of_equals(keys: Tensor, active: Tensor | None = None) -> Tensor:
     """True (C, K) for active keys that equal no earlier active key of their codebook."""
     first = torch.ones_like(keys[:, :, 0], dtype=torch.bool) if active is None else active.clone()
     # Keys that share no first coordinate are distinct: mostly all of them.
-    ascending = keys[:, :, 0].sort(dim=1).values
-    shared = (ascending[:, 1:] == ascending[:, :-1]).any(dim=1)
-    for book in torch.nonzero(shared)[:, 0].tolist():
-        candidates = np.flatnonzero(first[book].cpu().numpy())
-        items = np.ascontiguousarray(keys[book].detach().cpu().numpy()[candidates] + 0.0)  # no −0.0
-        whole = items.view(np.dtype((np.void, items.itemsize * items.shape[1])))[:, 0]
-        kept = torch.from_numpy(candidates[np.unique(whole, return_index=True)[1]])
-        first[book] = False
-        first[book, kept.to(first.device)] = True
+    ascending, order = keys[:, :, 0].sort(dim=1, stable=True)
+    equal = ascending[:, 1:] == ascending[:, :-1]
+    shared = pad(equal, (0, 1)) | pad(equal, (1, 0))
+    book, place = torch.nonzero(shared & first.gather(1, order), as_tuple=True)
+    key = order[book, place]
+    # Equal keys have equal hashes and, as sorting is stable, lie together in their own order.
+    by_hash = torch.argsort(bits(0, 0, book, content_hash(keys[book, key])), stable=True)
+    book, key = book[by_hash], key[by_hash]
+    items = keys[book, key]
+    repeated = (items[1:] == items[:-1]).all(dim=1) & (book[1:] == book[:-1])
+    first[book[1:][repeated], key[1:][repeated]] = False
     return first
 
 

@@ -23,7 +23,7 @@ def make_projection(
             raise ValueError("key_dim: expected a whole number for projection='gaussian'; got None")
         generator = torch.Generator().manual_seed(seed)
         normal = torch.randn(n_codebooks, width, key_dim, dtype=torch.float64, generator=generator)
-        matrices = (normal / normal.norm(dim=1, keepdim=True)).float()
+        matrices = normal.div_(normal.norm(dim=1, keepdim=True)).float()
         return Projection(kind, n_codebooks, key_dim, width, matrices)
     if kind == "partition" and width % n_codebooks:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Statistics of keys on CUDA: four launches a batch for all codebooks together.
+"""Statistics of keys on CUDA: four kernels a batch for all codebooks together.
 
 A batch is searched; all averages decay; the keys that heads attach to move; expired keys start
 anew. Heads of one key are added up by a matrix product with a 0/1 matrix: no atomic additions, the
@@ -7,6 +7,7 @@ same result on every run.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -18,9 +19,10 @@ from dkvb._support.hashing import bits
 from dkvb.kernels.kmeans import oracle
 from dkvb.kernels.nearest import triton as nearest
 
-ROWS = 32
+ROWS = 64
 UPDATE_KEYS = 128
 EXPIRY_KEYS = 512
+RECORDED = 16  # batches of a CUDA graph
 DRAWS_AT_ONCE = 1 << 25  # random numbers made ahead: 256 MB
 HEADS_AT_ONCE = 1 << 27
 
@@ -41,39 +43,98 @@ def ema(
 ) -> None:
     """See `dkvb.kernels.kmeans.ema`."""
     g, K, d = keys.shape
-    heads = heads.contiguous()
-    layout = nearest.prepare(keys, 0.5 * keys.double().square().sum(dim=2))
+    heads, written = heads.contiguous(), keys.contiguous()
+    epochs = order.reshape(-1, order.shape[-1]).to(torch.int32)
+    left = len(epochs) * triton.cdiv(epochs.shape[1], batch_size)
+    layout = _prepare(heads, keys)
     codes = torch.empty((batch_size, g), dtype=torch.int32, device=keys.device)
+    P, D = layout.upper.shape[1:]
+    shape = {"D": D, "P": P, "g": g, "K": K, "d": d}
     total = counts.sum(dim=1)
-    shape = {"D": layout.upper.shape[1], "P": layout.bias.shape[1], "g": g, "K": K, "d": d}
-    state = (counts, sums, layout.upper, layout.lower, layout.bias, total)
+    state = (counts, sums, written, layout.upper, layout.lower, layout.bias, total)
+
+    def move(batch: Tensor, drawn: Tensor, last: bool = False) -> None:
+        n = len(batch)
+        nearest.launch(heads, layout, codes, n=n, order=batch)
+        _decay[(g, triton.cdiv(K, UPDATE_KEYS))](
+            *state, n, last, decay, oracle.SMOOTHING, **shape, KEYS=UPDATE_KEYS, num_warps=4
+        )
+        _attach[(triton.cdiv(n, ROWS), g)](
+            heads, *state, codes, batch, n, last, decay, oracle.SMOOTHING,
+            **shape, ROWS=ROWS, num_warps=1,
+        )  # fmt: skip
+        _expire[(g,)](
+            heads, *state, batch, drawn, n, last, decay, threshold, drawn.shape[1],
+            **shape, KEYS=EXPIRY_KEYS, RESET=reset, num_warps=4,
+        )  # fmt: skip
+
     at_once = max(1, DRAWS_AT_ONCE // (g * (batch_size if reset else K)))
-    for epoch in order.reshape(-1, order.shape[-1]):
-        for rows in epoch.to(torch.int32).split(at_once * batch_size):
+    recorded = _Recorded(move, batch_size)
+    for epoch in epochs:
+        for rows in epoch.split(at_once * batch_size):
             drawn = (_distinct if reset else _repeated)(
                 len(rows), g, K, batch_size, seed, first_book, first_step, keys.device
             )
-            for step, batch in enumerate(rows.split(batch_size)):
-                n = len(batch)
-                nearest.launch(heads, layout, codes, n=n, order=batch)
-                _decay[(g, triton.cdiv(K, UPDATE_KEYS))](
-                    *state, n, decay, oracle.SMOOTHING, **shape, KEYS=UPDATE_KEYS, num_warps=4
-                )
-                _attach[(triton.cdiv(n, ROWS), g)](
-                    heads, *state, codes, batch, n, decay, oracle.SMOOTHING,
-                    **shape, ROWS=ROWS, num_warps=4,
-                )  # fmt: skip
-                _expire[(g,)](
-                    heads, *state, batch, drawn[step], n, decay, threshold,
-                    drawn.shape[2], **shape, KEYS=EXPIRY_KEYS, RESET=reset, num_warps=4,
-                )  # fmt: skip
-            first_step += drawn.shape[0]
-    keys.copy_((layout.upper + layout.lower)[:, :d, :K].transpose(1, 2))
+            first_step += len(drawn)
+            size = RECORDED * batch_size
+            for some, own in zip(rows.split(size), drawn.split(RECORDED), strict=True):
+                left -= len(own)
+                if len(some) == size and left and keys.is_cuda:
+                    recorded(some, own)
+                    continue
+                for step, batch in enumerate(some.split(batch_size)):
+                    # Only at the very last are the keys themselves written.
+                    move(batch, own[step], last=left == 0 and step == len(own) - 1)
+    recorded.close()
+    if written is not keys:
+        keys.copy_(written)
+
+
+class _Recorded:
+    """`RECORDED` batches in one launch, a CUDA graph: one by one, they would take the CPU longer
+    than the GPU. The first ones are launched one by one, so that everything is compiled."""
+
+    def __init__(self, move: Callable[[Tensor, Tensor], None], batch_size: int) -> None:
+        self.move, self.batch_size = move, batch_size
+        self.inputs: tuple[Tensor, Tensor] | None = None
+        self.graph: torch.cuda.CUDAGraph | None = None
+
+    def __call__(self, rows: Tensor, drawn: Tensor) -> None:
+        if self.inputs is None:
+            self.inputs = rows.clone(), drawn.clone()
+            self._launch(rows, drawn)
+            return
+        for own, new in zip(self.inputs, (rows, drawn), strict=True):
+            own.copy_(new)
+        if self.graph is None:
+            self.graph = torch.cuda.CUDAGraph()
+            stream = torch.cuda.Stream(rows.device)
+            with torch.cuda.stream(stream):
+                self.graph.capture_begin(capture_error_mode="thread_local")
+                self._launch(*self.inputs)
+                self.graph.capture_end()
+        self.graph.replay()
+
+    def _launch(self, rows: Tensor, drawn: Tensor) -> None:
+        for batch, own in zip(rows.split(self.batch_size), drawn, strict=True):
+            self.move(batch, own)
+
+    def close(self) -> None:
+        """Wait until the graph may be freed."""
+        if self.graph is not None:
+            torch.cuda.current_stream().synchronize()
+
+
+def _prepare(heads: Tensor, keys: Tensor) -> nearest.Prepared:
+    """Keys for the search, in halves that can hold keys and heads."""
+    largest = max(float(x.abs()) for tensor in (heads, keys) for x in torch.aminmax(tensor))
+    half = torch.float16 if largest < 0.5 * nearest.LARGEST_HALF else torch.float32
+    return nearest.prepare(keys, 0.5 * keys.double().square().sum(dim=2), half)
 
 
 def assign(heads: Tensor, keys: Tensor) -> Tensor:
     """See `dkvb.kernels.kmeans.assign`."""
-    layout = nearest.prepare(keys, 0.5 * keys.double().square().sum(dim=2))
+    layout = _prepare(heads, keys)
     codes = torch.empty(heads.shape[:2], dtype=torch.int32, device=keys.device)
     nearest.launch(heads.contiguous(), layout, codes, n=len(heads))
     return codes
@@ -137,14 +198,16 @@ def _heads(heads, rows, there, book, g, d, D: tl.constexpr) -> Any:
 
 
 @triton.jit
-def _write(upper, lower, bias, k, key, wanted, book, P, d, D: tl.constexpr) -> Any:
-    """Write keys k (len(key), D) as the search wants them."""
+def _write(keys, upper, lower, bias, k, key, wanted, book, last, K, P, d, D: tl.constexpr) -> Any:
+    """Write keys k (len(key), D) as the search wants them, at last also as they are."""
     dim = tl.arange(0, D)
-    inside = wanted[:, None] & (dim < d)[None, :]
-    k_upper = ((k.to(tl.int32, bitcast=True) + 0x1000) & -0x2000).to(tl.float32, bitcast=True)
-    column = (book.to(tl.int64) * D + dim)[None, :] * P + key[:, None]
-    tl.store(upper + column, k_upper, mask=inside)
-    tl.store(lower + column, k - k_upper, mask=inside)
+    if last:
+        inside = wanted[:, None] & (dim < d)[None, :]
+        tl.store(keys + (book.to(tl.int64) * K + key)[:, None] * d + dim[None, :], k, mask=inside)
+    k_upper, k_lower = nearest.halves(k, upper.dtype.element_ty == tl.float16)
+    at = (book.to(tl.int64) * P + key)[:, None] * D + dim[None, :]
+    tl.store(upper + at, k_upper, mask=wanted[:, None])
+    tl.store(lower + at, k_lower, mask=wanted[:, None])
     tl.store(bias + book.to(tl.int64) * P + key, 0.5 * tl.sum(k * k, axis=1), mask=wanted)
 
 
@@ -155,15 +218,17 @@ def _smoothed(N, sum_before, n, decay, smoothing, K) -> Any:
     return (N + smoothing) * (total / (total + K * smoothing))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n"])  # compiled once, whatever n is
 def _decay(
     counts,
     sums,
+    keys,
     upper,
     lower,
     bias,
     total,
     n,
+    last,
     decay,
     smoothing,
     g,
@@ -185,14 +250,15 @@ def _decay(
     tl.store(counts + place, N, mask=key < K)
     tl.store(sums + at, m, mask=inside)
     k = m / _smoothed(N, tl.load(total + book), n, decay, smoothing, K)[:, None]
-    _write(upper, lower, bias, k, key, key < K, book, P, d, D)
+    _write(keys, upper, lower, bias, k, key, key < K, book, last, K, P, d, D)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n"])  # compiled once, whatever n is
 def _attach(
     heads,
     counts,
     sums,
+    keys,
     upper,
     lower,
     bias,
@@ -200,6 +266,7 @@ def _attach(
     codes,
     rows,
     n,
+    last,
     decay,
     smoothing,
     g,
@@ -224,10 +291,11 @@ def _attach(
         earlier += tl.sum((same & (other[None, :] < r[:, None])).to(tl.int32), axis=1)
         row = tl.load(rows + other, mask=other < n, other=0)
         h = _heads(heads, row, other < n, book, g, d, D)
-        h_upper = ((h.to(tl.int32, bitcast=True) + 0x1000) & -0x2000).to(tl.float32, bitcast=True)
-        # 0 and 1 are exact in tf32, so that two products are as good as float32.
-        moved = tl.dot(same.to(tl.float32), h - h_upper, acc=moved, input_precision="tf32")
-        moved = tl.dot(same.to(tl.float32), h_upper, acc=moved, input_precision="tf32")
+        h_upper, h_lower = nearest.halves(h, upper.dtype.element_ty == tl.float16)
+        # 0 and 1 are exact in 16 bits, so that two products are nearly as good as float32.
+        ones = same.to(h_upper.dtype)
+        moved = tl.dot(ones, h_lower, acc=moved, input_precision="tf32")
+        moved = tl.dot(ones, h_upper, acc=moved, input_precision="tf32")
     leads = (earlier == 0) & (r < n)
     dim = tl.arange(0, D)
     place = book.to(tl.int64) * K + key
@@ -238,14 +306,15 @@ def _attach(
     tl.store(counts + place, N, mask=leads)
     tl.store(sums + at, m, mask=inside)
     k = m / _smoothed(N, tl.load(total + book), n, decay, smoothing, K)[:, None]
-    _write(upper, lower, bias, k, key, leads, book, P, d, D)
+    _write(keys, upper, lower, bias, k, key, leads, book, last, K, P, d, D)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n"])  # compiled once, whatever n is
 def _expire(
     heads,
     counts,
     sums,
+    keys,
     upper,
     lower,
     bias,
@@ -253,6 +322,7 @@ def _expire(
     rows,
     drawn,
     n,
+    last,
     decay,
     threshold,
     draws,
@@ -284,7 +354,7 @@ def _expire(
             fresh = _heads(
                 heads, tl.load(rows + drawn_row, mask=taken, other=0), taken, book, g, d, D
             )
-            _write(upper, lower, bias, fresh, key, taken, book, P, d, D)
+            _write(keys, upper, lower, bias, fresh, key, taken, book, last, K, P, d, D)
             if RESET:
                 dim = tl.arange(0, D)
                 at = place[:, None] * d + dim[None, :]

@@ -92,8 +92,11 @@ def search(
     The canonical heads may lie `error` (n, C) away from these.
     """
     module = version(index.backend)
-    scaled = heads * index.scale[:, None]  # (n, C, d)
-    norm = scaled.norm(dim=2)  # (n, C)
+    if index.backend == "triton":
+        scaled, norm = module.scaled(heads, index.scale)
+    else:
+        scaled = heads * index.scale[:, None]  # (n, C, d)
+        norm = scaled.norm(dim=2)  # (n, C)
     tolerance = tolerance_of(
         index.key_dim, norm, index.reach, index.scale * error, module.UNIT_ROUNDOFF
     )
@@ -147,6 +150,9 @@ def refine(
     if index.backend == "cpu":
         scaled = heads * scale[:, None]
         codes, lowest = version("again").refine(scaled, index.layout, index.bias, books)
+    elif index.backend == "triton":
+        scaled = heads * scale[:, None] ** 2  # h·k of scaled numbers, with both scales on the head
+        codes, lowest = version("triton").lowest_two(keys, scaled, books, index.bias)
     else:
         codes, lowest = _refine(index, keys, heads, books, elements)
     sure = (lowest[:, -1] - lowest[:, 0] > slack) & lowest[:, 0].isfinite()

@@ -60,7 +60,8 @@ def push(values: Tensor, codes: Tensor, change: Tensor, seed: int = 0) -> None:
         read, position = torch.unique(place, return_inverse=True)
         added = torch.zeros((len(read), change.shape[1]), device=values.device)
         row = torch.arange(len(codes), device=codes.device).repeat_interleave(len(books))
-        for rows, at in zip(row.split(_ROWS), position.split(_ROWS), strict=True):
+        size = ELEMENTS // change.shape[1] if values.is_cuda else _ROWS
+        for rows, at in zip(row.split(size), position.split(size), strict=True):
             added.index_add_(0, at, change[rows])
         table = values.view(-1, values.shape[2])
         new = table[read].float() + added

@@ -4,6 +4,8 @@ A run is a group of programs that stay on the card for all steps. Step by step e
 and decodes its rows of the batch; when all of the group have read, each adds its rows' gradients to
 the values they fetched; when all have written, the next batch begins. Nothing goes back to Python.
 
+Many epochs over few rows are learned through the Gram matrix of their codes instead, see `gram`.
+
 Rows of a batch that share a pair add to the same value. By default they do so by atomic additions,
 in no fixed order. With `torch.use_deterministic_algorithms(True)` a program owns some codebooks
 instead and adds up the rows of each pair in a fixed order.
@@ -18,8 +20,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from dkvb.kernels.sgd import gram
+
 TILE = 4096  # values that a program fetches at once
-PROGRAMS_A_PROCESSOR = 4  # a launch that the card cannot hold at once is refused by the driver
+# Registers of a thread, so that a processor holds many programs: they wait for memory most of the
+# time. A launch that the card cannot hold at once is refused by the driver.
+REGISTERS = 64
+THREADS = 128
 BARRIER_STRIDE = 64  # int32 numbers between the counters of two runs
 
 
@@ -36,6 +43,36 @@ def descend(
     if values.ndim == 3:
         descend(values[None], codes[None], y[None], orders[None], batch_size, lr, smoothing)
         return
+    if gram.pays(values, codes, orders, batch_size) and gram.descend(
+        values, codes, y, orders, batch_size, lr, smoothing
+    ):
+        return
+    at_once = _runs_at_once(values)
+    for first in range(0, len(values), at_once):
+        runs = slice(first, first + at_once)
+        _descend_together(
+            values[runs], codes[runs], y[runs], orders[runs], batch_size, lr, smoothing
+        )
+
+
+def _runs_at_once(values: Tensor) -> int:
+    """How many runs to train together: they wait for each other's memory where their values are
+    much larger than the cache."""
+    if not values.is_cuda:
+        return len(values)
+    cache = torch.cuda.get_device_properties(values.device).L2_cache_size
+    return max(1, 2 * cache // values[0].nbytes)
+
+
+def _descend_together(
+    values: Tensor,
+    codes: Tensor,
+    y: Tensor,
+    orders: Tensor,
+    batch_size: int,
+    lr: float,
+    smoothing: float,
+) -> None:
     runs, C, K, Y = values.shape
     epochs, n = orders.shape[1:]
     width = max(16, triton.next_power_of_2(Y))
@@ -43,7 +80,8 @@ def descend(
     aligned = line == Y and values.is_contiguous()  # many classes: no second table
     padded = values if aligned else torch.nn.functional.pad(values, (0, line - Y))
     deterministic = torch.are_deterministic_algorithms_enabled()
-    programs = _programs_a_run(runs, min(batch_size, n), values.device)
+    registers = None if deterministic else REGISTERS  # a sum in a fixed order takes more
+    programs = _programs_a_run(runs, min(batch_size, n), registers or 128, values.device)
     books = max(1, min(triton.next_power_of_2(C), TILE // width))
     arrived = torch.zeros(runs * BARRIER_STRIDE, dtype=torch.int32, device=values.device)
     gradients = torch.empty((runs, batch_size, width), dtype=torch.float32, device=values.device)
@@ -54,6 +92,7 @@ def descend(
         orders.to(torch.int32).contiguous(),
         gradients,
         arrived,
+        codes.shape[1],
         n,
         epochs,
         C,
@@ -73,29 +112,21 @@ def descend(
         ONE_ROW=programs >= min(batch_size, n) and books >= C and not deterministic,
         DETERMINISTIC=deterministic,
         STRIDE=BARRIER_STRIDE,
-        num_warps=4,
+        num_warps=THREADS // 32,
+        maxnreg=registers,
         launch_cooperative_grid=True,
     )
     if not aligned:
         values.copy_(padded[..., :Y])
 
 
-def _programs_a_run(runs: int, batch: int, device: torch.device) -> int:
+def _programs_a_run(runs: int, batch: int, registers: int, device: torch.device) -> int:
     """As many programs as are certain to be on the card together, and no more than rows."""
     if device.type != "cuda":  # Triton's interpreter runs programs one after the other
         return 1
-    together = PROGRAMS_A_PROCESSOR * torch.cuda.get_device_properties(device).multi_processor_count
-    return max(1, min(together // runs, batch))
-
-
-@triton.jit
-def _meet(arrived, target) -> Any:
-    """Wait until all programs of the run have arrived `target` times in all."""
-    tl.debug_barrier()
-    tl.atomic_add(arrived, 1, sem="acq_rel", scope="gpu")
-    while tl.atomic_add(arrived, 0, sem="acquire", scope="gpu") < target:
-        pass
-    tl.debug_barrier()
+    card = torch.cuda.get_device_properties(device)
+    threads = min(card.max_threads_per_multi_processor, card.regs_per_multiprocessor // registers)
+    return max(1, min(threads // THREADS * card.multi_processor_count // runs, batch))
 
 
 @triton.jit
@@ -109,7 +140,7 @@ def _step(total, label, C, Y, rate, on, off, WIDTH: tl.constexpr) -> Any:
     return tl.where(column < Y, step, 0.0)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows", "n", "epochs"])  # compiled once, whatever these are
 def _descend(
     values,
     codes,
@@ -117,6 +148,7 @@ def _descend(
     orders,
     gradients,
     arrived,
+    rows,
     n,
     epochs,
     C,
@@ -140,17 +172,20 @@ def _descend(
     run = (tl.program_id(0) // PROGRAMS).to(tl.int64)
     worker = tl.program_id(0) % PROGRAMS
     values += run * C * K * LINE
-    codes += run * n * C
-    labels += run * n
+    codes += run * rows * C
+    labels += run * rows
     orders += run * epochs * n
     gradients += run * batch * WIDTH
     arrived += run * STRIDE
     column = tl.arange(0, WIDTH)
     book = tl.arange(0, BOOKS)
     target = 0
-    # With one row a program, a row's codes stay in registers and the next row's are loaded ahead.
+    # With one row a program, its codes stay in registers and the next row's are loaded while others
+    # arrive.
     row = tl.load(orders + worker, mask=worker < n, other=0).to(tl.int64)
     code = tl.load(codes + row * C + book, mask=book < C, other=0)
+    label = tl.load(labels + row)
+    total = tl.zeros((WIDTH,), tl.float32)
     step = tl.zeros((WIDTH,), tl.float32)
     for epoch in range(epochs):
         for start in range(0, n, batch):
@@ -172,11 +207,15 @@ def _descend(
                         cache_modifier=".cg",
                     )  # (BOOKS, WIDTH)
                     total += tl.sum(fetched, axis=0)
-                step = _step(total, tl.load(labels + row), C, Y, rate / size, on, off, WIDTH)
                 if not ONE_ROW:
+                    label = tl.load(labels + row)
+                    step = _step(total, label, C, Y, rate / size, on, off, WIDTH)
                     tl.store(gradients + r * WIDTH + column, step)
+            gram.arrive(arrived)
+            if ONE_ROW:
+                step = _step(total, label, C, Y, rate / size, on, off, WIDTH)
             target += PROGRAMS
-            _meet(arrived, target)
+            gram.wait(arrived, target)
             if DETERMINISTIC:
                 _add_in_order(
                     values, codes, orders + start, gradients, worker, size, C, K,
@@ -199,6 +238,7 @@ def _descend(
                             mask=there[:, None] & (column < LINE)[None, :],
                             sem="relaxed",
                         )
+            gram.arrive(arrived)
             if ONE_ROW:
                 following = start + batch
                 ends = following >= n
@@ -207,8 +247,9 @@ def _descend(
                 ahead = orders + tl.where(ends, n, following) + worker
                 row = tl.load(ahead, mask=more, other=0).to(tl.int64)
                 code = tl.load(codes + row * C + book, mask=book < C, other=0)
+                label = tl.load(labels + row)
             target += PROGRAMS
-            _meet(arrived, target)
+            gram.wait(arrived, target)
         orders += n
 
 
