@@ -22,7 +22,7 @@ from dkvb.kernels.nearest import triton as nearest
 ROWS = 64
 UPDATE_KEYS = 128
 EXPIRY_KEYS = 512
-RECORDED = 16  # batches of a CUDA graph
+RECORDED = 4  # batches of a CUDA graph
 DRAWS_AT_ONCE = 1 << 25  # random numbers made ahead: 256 MB
 HEADS_AT_ONCE = 1 << 27
 
@@ -127,7 +127,8 @@ class _Recorded:
 
 def _prepare(heads: Tensor, keys: Tensor) -> nearest.Prepared:
     """Keys for the search, in halves that can hold keys and heads."""
-    largest = max(float(x.abs()) for tensor in (heads, keys) for x in torch.aminmax(tensor))
+    ends = [end.abs() for tensor in (heads, keys) for end in torch.aminmax(tensor)]
+    largest = float(torch.stack(ends).max())
     half = torch.float16 if largest < 0.5 * nearest.LARGEST_HALF else torch.float32
     return nearest.prepare(keys, 0.5 * keys.double().square().sum(dim=2), half)
 
