@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from dkvb.bottleneck import projection as projection_module
 from dkvb.bottleneck.projection import make_projection
 
 
@@ -22,6 +23,17 @@ def test_the_seed_decides():
     )
     assert torch.equal(one, same)
     assert not torch.equal(one, other)
+
+
+@pytest.mark.parametrize("count", [5, 16, 4096, 4096 + 48, 4099])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_several_threads_draw_the_numbers_of_one(count, threads, monkeypatch):
+    monkeypatch.setattr(projection_module, "MANY", 1)
+    monkeypatch.setattr(projection_module, "SKIPPED_AT_ONCE", 1000)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    generator = torch.Generator().manual_seed(3)
+    expected = torch.randn(count, dtype=torch.float64, generator=generator)
+    assert torch.equal(projection_module._normal(count, 3), expected)
 
 
 def test_heads_by_hand():
