@@ -13,8 +13,6 @@ logger "dkvb.kernels" says so at level INFO when a process begins to compile.
 from __future__ import annotations
 
 import logging
-import math
-import mmap
 import os
 import sys
 from collections.abc import Callable
@@ -215,26 +213,6 @@ def wait(state: NDArray[np.int64], meeting: int, workers: int) -> None:
         spins += 1
         if spins > 1000:
             _give_way()
-
-
-_LARGE_PAGE = 1 << 21  # bytes
-
-
-def zeros_in_large_pages(shape: tuple[int, ...]) -> Tensor:
-    """A float32 tensor of zeros, in large pages of memory where the operating system has them.
-
-    Entries of a large table that are read in random order lie on another page each, and looking up
-    a small page takes longer than reading the entry.
-    """
-    size = 4 * math.prod(shape)
-    if size < 2 * _LARGE_PAGE or not hasattr(mmap, "MADV_HUGEPAGE"):
-        return torch.zeros(shape)
-    memory = mmap.mmap(-1, size + _LARGE_PAGE)
-    with suppress(OSError):  # a kernel without large pages
-        memory.madvise(mmap.MADV_HUGEPAGE)
-    address = torch.frombuffer(memory, dtype=torch.uint8).data_ptr()
-    offset = -address % _LARGE_PAGE
-    return torch.frombuffer(memory, dtype=torch.float32, count=size // 4, offset=offset).view(shape)
 
 
 def check_codes(codes: Tensor, columns: Tensor, table: Tensor) -> None:

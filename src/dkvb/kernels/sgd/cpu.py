@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import pad
 
 from dkvb.kernels._numba import (
     check_codes,
@@ -21,7 +22,6 @@ from dkvb.kernels._numba import (
     run_together,
     take,
     wait,
-    zeros_in_large_pages,
 )
 from dkvb.kernels.sgd._entries import add_entries, read_entries
 
@@ -124,9 +124,7 @@ def _padded(values: Tensor) -> Tensor:
     """A copy with columns of zeros added, so that an entry touches as few cache lines as can be."""
     n_columns = values.shape[2]
     width = 1 << (n_columns - 1).bit_length() if n_columns <= 16 else -(-n_columns // 16) * 16
-    table = zeros_in_large_pages((*values.shape[:2], width))
-    table[:, :, :n_columns] = values
-    return table
+    return pad(values.to(torch.float32), (0, width - n_columns)).contiguous()
 
 
 @compiled
