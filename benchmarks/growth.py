@@ -43,7 +43,8 @@ def _snap(size: Size) -> Callable[[], Any]:
 def _descend(size: Size) -> Callable[[], Any]:
     shape = (size.n_codebooks, size.n_pairs, size.n_classes)
     generator = torch.Generator().manual_seed(0)
-    codes = torch.randint(size.n_pairs, (size.rows, size.n_codebooks), generator=generator).int()
+    codes = torch.randint(size.n_pairs, (size.rows, size.n_codebooks), generator=generator)
+    codes = codes.to(torch.uint16)  # as `Keys.codes` gives them
     y = torch.randint(size.n_classes, (size.rows,), generator=generator)
     orders, values = epoch_orders(size.rows, 0, 0, size.epochs), torch.zeros(shape)
     return lambda: descend(values, codes, y, orders, size.batch, LEARNING_RATE, SMOOTHING)
