@@ -271,8 +271,9 @@ def carried(moments: Moments) -> Moments:
     """The same sums, low limbs in [−LIMB/2, LIMB/2) and the rest in high ones: one form for all
     ways to come to a sum."""
     low_only = moments.gram_high is None and moments.cross_high is None
+    squares = [stripe.diagonal().max() for _, stripe in stripes(moments.gram, len(moments.cross))]
     # No sum of whole numbers is above the largest sum of squares.
-    if low_only and float(diagonal(moments.gram, len(moments.cross)).max()) < LIMB / 2:
+    if low_only and float(max(squares)) < LIMB / 2:
         return moments
     check_memory(
         "high limbs of sums",
@@ -340,8 +341,8 @@ def grow_classes(sums: RidgeSums, n_classes: int) -> RidgeSums:
         return sums
     learned, held = (
         {
-            name: sum_ if name.startswith("gram") else pad(sum_, (0, new))
-            for name, sum_ in part.tensors().items()
+            name: sum_ if sum_ is None or name.startswith("gram") else pad(sum_, (0, new))
+            for name, sum_ in vars(part).items()
         }
         for part in (sums.learned, sums.held)
     )
