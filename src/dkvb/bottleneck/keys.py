@@ -21,6 +21,8 @@ from dkvb.bottleneck.heads import Conditioning, FixedPoint, Projection
 from dkvb.bottleneck.key_clusters import KeyClusters, find_key_clusters
 from dkvb.kernels.nearest import KeyIndex, build_index, decide, squared_distances
 
+HASHED_ELEMENTS = (1 << 20, 1 << 28)  # of keys that are compared at a time, on a CPU and on a GPU
+
 
 @dataclass(frozen=True)
 class KeyReport:
@@ -272,6 +274,15 @@ class Keys:
 def first_of_equals(keys: Tensor, active: Tensor | None = None) -> Tensor:
     """True (C, K) for active keys that equal no earlier active key of their codebook."""
     first = torch.ones_like(keys[:, :, 0], dtype=torch.bool) if active is None else active.clone()
+    # Some codebooks at a time: hashing takes several times the memory of the keys.
+    size = max(1, HASHED_ELEMENTS[keys.device.type == "cuda"] // max(1, keys[0].numel()))
+    for part, some in zip(first.split(size), keys.split(size), strict=True):
+        _drop_repeated(some, part)
+    return first
+
+
+def _drop_repeated(keys: Tensor, first: Tensor) -> None:
+    """Set first (C, K) to False for keys that equal an earlier key for which it is True."""
     # Keys that share no first coordinate are distinct: mostly all of them.
     ascending, order = keys[:, :, 0].sort(dim=1, stable=True)
     equal = ascending[:, 1:] == ascending[:, :-1]
@@ -284,7 +295,6 @@ def first_of_equals(keys: Tensor, active: Tensor | None = None) -> Tensor:
     items = keys[book, key]
     repeated = (items[1:] == items[:-1]).all(dim=1) & (book[1:] == book[:-1])
     first[book[1:][repeated], key[1:][repeated]] = False
-    return first
 
 
 def _in_file(
