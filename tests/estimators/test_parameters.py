@@ -93,7 +93,7 @@ def test_keys_too_large_for_a_rule_are_refused_before_anything_is_allocated(monk
     clf = BottleneckClassifier(fit_keys(X, **SIZES), "least_squares")
     monkeypatch.setattr("dkvb._support.memory.SMALL", 0)
     monkeypatch.setattr("dkvb._support.memory.free_memory", lambda device: 8 * 31**2)
-    says = r"keys: rule='least_squares' would keep .*4 × 8 pairs: .*8\.2 kB.*preset='least_squares'"
+    says = r"keys: rule='least_squares' would keep .*4 × 8 .*12\.3 kB.*preset='least_squares'"
     with pytest.raises(MemoryError, match=says):
         clf.fit(X, y)
     assert not hasattr(clf, "rule_")

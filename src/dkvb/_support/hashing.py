@@ -80,12 +80,12 @@ def scalar_bits(seed: Any, a: Any, b: Any, c: Any) -> Any:
 
 
 def content_hash(x: Tensor) -> Tensor:
-    """63 bits per row (n,), a function of the numbers in the row alone: x (n, m) float32.
+    """63 bits per row (n,), a function of the numbers in the row alone: x (n, m) of floats.
 
     Integer sums are exact in any order, so that the hash is the same in any batch.
     """
     words = (x + 0.0).contiguous().view(torch.int32).long()  # −0.0 becomes 0.0
-    places = torch.arange(x.shape[1], device=x.device)
+    places = torch.arange(words.shape[1], device=x.device)
     return bits(0, 0, 0, bits(0, 0, words, places).sum(dim=1))
 
 
