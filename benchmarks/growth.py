@@ -72,7 +72,7 @@ class Operation:
 
 
 OPERATIONS = {
-    "snap": Operation(_snap, ("rows", "n_codebooks", "n_pairs")),
+    "assign": Operation(_snap, ("rows", "n_codebooks", "n_pairs")),
     "SGD": Operation(_descend, ("rows", "n_codebooks", "n_pairs", "n_classes")),
     "fit_keys": Operation(_fit, ("rows", "n_codebooks", "n_pairs"), doublings=1),
 }

@@ -152,6 +152,12 @@ def test_the_first_of_equal_keys(seed, active):
     assert torch.equal(found, expected)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_equal_keys_of_one_dimension_are_found(dtype):
+    keys = torch.tensor([[1.0], [2.0], [1.0]], dtype=dtype).expand(2, 3, 1)
+    assert keys_module.first_of_equals(keys).tolist() == [[True, True, False]] * 2
+
+
 def test_equal_keys_are_one_key(backend):
     torch.manual_seed(0)
     own = torch.randn(2, 10, 3).repeat(1, 3, 1)  # every key three times

@@ -81,6 +81,11 @@ def test_threads_are_as_many_as_torch_uses_unless_set(two_threads):
     assert _numba.count_workers(100) == torch.get_num_threads()
 
 
+def test_no_threads_are_refused():
+    with pytest.raises(ValueError, match=r"n: expected a whole number of at least 1; got 0"):
+        kernels.set_threads(0)
+
+
 def test_a_helper_that_has_begun_is_waited_for_and_its_error_raised(two_threads):
     begun, finished = Event(), []
 

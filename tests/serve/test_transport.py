@@ -18,6 +18,9 @@ class Recorder:
         assert not self.closed
         self.written.append(data)
 
+    def writelines(self, pieces):
+        self.write(b"".join(pieces))
+
     def close(self):
         self.closed = True
 
@@ -44,6 +47,14 @@ def test_head_and_body_are_written_together():
         await asyncio.sleep(0)
 
     assert written_by(respond).written == [b"headbody"]
+
+
+def test_lines_come_after_what_is_held():
+    async def respond(transport):
+        transport.write(memoryview(b"head"))
+        transport.writelines([b"bo", b"dy"])
+
+    assert written_by(respond).written == [b"head", b"body"]
 
 
 def test_a_head_without_a_body_is_written_when_the_loop_goes_on():

@@ -84,7 +84,8 @@ def content_hash(x: Tensor) -> Tensor:
 
     Integer sums are exact in any order, so that the hash is the same in any batch.
     """
-    words = (x + 0.0).contiguous().view(torch.int32).long()  # −0.0 becomes 0.0
+    whole = torch.empty(x.shape, dtype=x.dtype, device=x.device)  # with strides that can be viewed
+    words = torch.add(x, 0.0, out=whole).view(torch.int32).long()  # −0.0 becomes 0.0
     places = torch.arange(words.shape[1], device=x.device)
     return bits(0, 0, 0, bits(0, 0, words, places).sum(dim=1))
 

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 
 import torch
 
-from dkvb._support.validation import one_of
+from dkvb._support.validation import one_of, positive_int
 
 BACKENDS = ("oracle", "cpu", "triton")
 threads: int | None = None  # that compiled CPU kernels run in; None: as many as torch uses
@@ -21,7 +21,7 @@ threads: int | None = None  # that compiled CPU kernels run in; None: as many as
 def set_threads(n: int | None) -> None:
     """Set how many threads compiled CPU kernels run in; None: as many as torch uses."""
     global threads
-    threads = n
+    threads = None if n is None else positive_int("n", n)
 
 
 @cache

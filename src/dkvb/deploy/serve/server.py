@@ -89,7 +89,7 @@ class _Server(uvicorn.Server):
         self._ready = ready
         sys.setswitchinterval(_SWITCH)
         # The other cores listen: torch's threads, which wait for each other for a while, would
-        # take them. Those of compiled kernels live for one call.
+        # take them. Those of compiled kernels wait without taking a core.
         cores = os.cpu_count() or 2
         torch.set_num_threads(max(1, cores // 2))
         set_threads(max(min(2, cores), cores // 2))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import Any
 
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
@@ -28,11 +29,21 @@ class Joined:
     def write(self, data: bytes) -> None:
         """Write, or hold what may be the head of a response."""
         if self._held:
-            self._transport.write(self._held + data)
+            self._transport.write(self._held + bytes(data))
             self._held = b""
         elif data:
-            self._held = data
+            self._held = bytes(data)
             self._loop.call_soon(self._flush)
+
+    def writelines(self, pieces: Iterable[bytes]) -> None:
+        """Write what is held, then these."""
+        self._flush()
+        self._transport.writelines(pieces)
+
+    def write_eof(self) -> None:
+        """Write what is held, and no more."""
+        self._flush()
+        self._transport.write_eof()
 
     def close(self) -> None:
         """Close once everything is written."""

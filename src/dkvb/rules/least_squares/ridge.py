@@ -18,7 +18,7 @@ from dkvb.rules.least_squares.factor import Factor, SpanFactor, factorise, facto
 from dkvb.rules.least_squares.subspace import choose_in_subspace, in_span
 from dkvb.rules.least_squares.sums import Dense, RidgeSums
 
-LARGE = 2048  # features up to which everything is solved anew after every change
+LARGE = 1024  # features up to which everything is solved anew after every change
 _DEFAULT = 0.01  # λ where there are no rows to choose by
 _FEW = 0.5  # rows per feature up to which the problem is solved in the space that they span,
 FEW_OF_LARGE = 0.125  # and where features are many, since λ is then chosen at less cost

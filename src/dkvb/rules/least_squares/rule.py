@@ -39,7 +39,7 @@ class LeastSquares(Rule):
     unlearned exactly; a class can be where samples are stored.
 
     λ, the strength of regularisation, is chosen by the squared error on one row in ten. With up to
-    2,048 pairs (codebooks × pairs), that and the solution are found anew after every change, and
+    1,024 pairs (codebooks × pairs), that and the solution are found anew after every change, and
     predictions are a function of the set of rows alone. With more pairs a solution follows from
     the last one: λ is kept, and chosen again when the number of rows has doubled, after
     unlearning and merging, and by `tune`. Predictions then depend on when λ was chosen; the
