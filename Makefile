@@ -43,7 +43,7 @@ lint: $(STAMP)  ## style, types, and which package may import which
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(BENCH_STAMP)  ## speed and memory against peers; 4 to 6 minutes; on a busy machine BENCH=--anyway; writes benchmark-output/
+bench: $(BENCH_STAMP)  ## speed and memory against peers; about 4 minutes; on a busy machine BENCH=--anyway; writes benchmark-output/
 	@$(BIN)/python -m benchmarks cpu $(BENCH)
 
 docs: export NO_MKDOCS_2_WARNING = 1
