@@ -75,9 +75,11 @@ class _CompilationNotice(Listener):  # type: ignore[misc]  # numba has no types
 register("numba:compile", _CompilationNotice())
 
 
-def compiled(function: F) -> F:
-    """Compile with numba, keeping the result on disk where that can be done."""
-    options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": _FASTMATH}
+def compiled(function: F, in_order: bool = False) -> F:
+    """Compile with numba, keeping the result on disk where that can be done; `in_order`: no sum is
+    reordered."""
+    fastmath = False if in_order else _FASTMATH
+    options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": fastmath}
     try:
         dispatcher = numba.njit(cache=True, **options)(function)
         # numba recompiles when a function's own file changes; what it calls lies in other files.
@@ -165,6 +167,7 @@ def run_together(kernel: Callable[..., None], tasks: int, *arguments: Any) -> No
 
 _LINE = 8  # int64 numbers in a cache line: the two counters must not share one
 _TAKEN, _ARRIVED = 0, _LINE
+SPINS = 1 << 14  # looks at the counter, some microseconds, before another thread may run instead
 
 
 @intrinsic
@@ -211,7 +214,7 @@ def wait(state: NDArray[np.int64], meeting: int, workers: int) -> None:
     spins = 0
     while _read(state, _ARRIVED) < meeting * workers:
         spins += 1
-        if spins > 1000:
+        if spins > SPINS:
             _give_way()
 
 

@@ -9,6 +9,7 @@ cache line's and one for four lines, so that one compilation serves any number o
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from llvmlite import ir
@@ -21,37 +22,51 @@ from dkvb.kernels._numba import compiled
 
 LINE = 16  # float32 numbers in a cache line
 LINES = 4 * LINE
+BOOKS = 16  # codebooks of a block
+SECOND = 2  # the cache level to fetch to: it waits for more lines at once than the first
+AHEAD = 8  # rows between asking memory for an entry and using it
 
 _BYTE = ir.IntType(8).as_pointer()
 _FLAG = ir.IntType(32)
 _INDEX = ir.IntType(64)
 
 
+def _prefetch(builder: Any, pointer: Any) -> None:
+    """Ask for the cache line of a pointer."""
+    kind = ir.FunctionType(ir.VoidType(), [_BYTE, _FLAG, _FLAG, _FLAG])
+    prefetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+    to_read, data = _FLAG(0), _FLAG(1)
+    builder.call(prefetch, [builder.bitcast(pointer, _BYTE), to_read, _FLAG(SECOND), data])
+
+
 class _Entries:
-    """Emits a loop over codebooks first … last − 1 that visits the entries of `row`."""
+    """Emits loops over rows and codebooks that visit the entries of each row."""
 
     def __init__(self, context: Any, builder: Any, sig: Any, args: Any) -> None:
         self.builder = builder
         self.values = make_array(sig.args[0])(context, builder, args[0])
         self.codes = make_array(sig.args[1])(context, builder, args[1])
         self.signed = sig.args[1].dtype.signed
-        self.row, self.ahead, self.first, self.last, self.column = args[2:7]
-        rows = make_array(sig.args[7])(context, builder, args[7])
-        stride = builder.extract_value(rows.shape, 1)
-        place = builder.add(builder.mul(args[8], stride), self.column)
-        self.other = builder.gep(rows.data, [place])  # where the row of sums or of changes lies
+        self.n_rows, self.column = args[2:4]
+        self.rows = make_array(sig.args[4])(context, builder, args[4])  # of sums or of changes
 
     def at(self, row: Any, codebook: Any) -> Any:
         """Where values[codebook, codes[row, codebook], column] lies."""
         builder = self.builder
         _, n_pairs, stride = cgutils.unpack_tuple(builder, self.values.shape, 3)
-        _, n_codebooks = cgutils.unpack_tuple(builder, self.codes.shape, 2)
-        place = builder.add(builder.mul(row, n_codebooks), codebook)
+        width = builder.extract_value(self.codes.shape, 1)
+        place = builder.add(builder.mul(row, width), codebook)
         code = builder.load(builder.gep(self.codes.data, [place]))
         if code.type != _INDEX:
             code = builder.sext(code, _INDEX) if self.signed else builder.zext(code, _INDEX)
         entry = builder.mul(builder.add(builder.mul(codebook, n_pairs), code), stride)
         return builder.gep(self.values.data, [builder.add(entry, self.column)])
+
+    def other(self, row: Any) -> Any:
+        """Where the sums or changes of a row lie, from the column on."""
+        stride = self.builder.extract_value(self.rows.shape, 1)
+        place = self.builder.add(self.builder.mul(row, stride), self.column)
+        return self.builder.gep(self.rows.data, [place])
 
     def load(self, pointer: Any, width: int) -> Any:
         kind = ir.VectorType(ir.FloatType(), width)
@@ -63,35 +78,45 @@ class _Entries:
         pointer = self.builder.bitcast(pointer, vector.type.as_pointer())
         self.builder.store(vector, pointer, align=4)
 
-    def fetch(self, codebook: Any, width: int, write: bool) -> None:
-        """Ask for the entry of the row ahead."""
+    def fetch(self, row: Any, codebook: Any, width: int) -> None:
+        """Ask for the entry of a later row."""
         builder = self.builder
-        prefetch = cgutils.get_or_insert_function(
-            builder.module,
-            ir.FunctionType(ir.VoidType(), [_BYTE, _FLAG, _FLAG, _FLAG]),
-            "llvm.prefetch.p0",
-        )
-        start = self.at(self.ahead, codebook)
-        for column in sorted({*range(0, width, LINE), width - 1}):  # the last may cross a line
-            line = builder.bitcast(builder.gep(start, [_INDEX(column)]), _BYTE)
-            builder.call(prefetch, [line, _FLAG(int(write)), _FLAG(3), _FLAG(1)])
+        later = builder.add(row, _INDEX(AHEAD))
+        final = builder.sub(self.n_rows, _INDEX(1))
+        later = builder.select(builder.icmp_signed("<", later, final), later, final)
+        start = self.at(later, codebook)
+        columns = list(range(0, width, LINE))
+        if LINE % width and width % LINE:
+            columns.append(width - 1)  # may lie on the next line
+        for column in columns:
+            _prefetch(builder, builder.gep(start, [_INDEX(column)]))
 
-    def loop(self, start: Any, body: Callable[[Any, Any], Any]) -> Any:
-        """Emit the loop; body(codebook, carried vector) returns the vector to carry on."""
+    def loop(self, length: Any, carried: Any, body: Callable[[Any, Any], Any]) -> Any:
+        """Emit a loop 0 … length − 1, at least one; body(i, carried) returns what to carry on."""
         builder, before = self.builder, self.builder.block
-        inside, after = builder.append_basic_block("books"), builder.append_basic_block("after")
+        inside, after = builder.append_basic_block("inside"), builder.append_basic_block("after")
         builder.branch(inside)
         builder.position_at_end(inside)
-        codebook, carried = builder.phi(_INDEX), builder.phi(start.type)
-        codebook.add_incoming(self.first, before)
-        carried.add_incoming(start, before)
-        result = body(codebook, carried)
-        following = builder.add(codebook, _INDEX(1))
-        codebook.add_incoming(following, inside)
-        carried.add_incoming(result, inside)
-        builder.cbranch(builder.icmp_signed("<", following, self.last), inside, after)
+        i, kept = builder.phi(_INDEX), builder.phi(carried.type)
+        i.add_incoming(_INDEX(0), before)
+        kept.add_incoming(carried, before)
+        result = body(i, kept)
+        following = builder.add(i, _INDEX(1))
+        i.add_incoming(following, builder.block)  # the body may hold a loop of its own
+        kept.add_incoming(result, builder.block)
+        builder.cbranch(builder.icmp_signed("<", following, length), inside, after)
         builder.position_at_end(after)
         return result
+
+    def visit(self, row_body: Callable[[Any, Any], None]) -> None:
+        """Emit the loop over rows; row_body(row, loop over codebooks)."""
+        n_codebooks = self.builder.extract_value(self.values.shape, 0)
+
+        def body(row: Any, kept: Any) -> Any:
+            row_body(row, partial(self.loop, n_codebooks))
+            return kept
+
+        self.loop(self.n_rows, _INDEX(0), body)
 
     def for_width(self, emit: Callable[[int], None]) -> Any:
         """Emit `emit` for each width, choose by the columns that are left, return the width."""
@@ -114,33 +139,25 @@ class _Entries:
 
 
 def _signature(values: Any, codes: Any, rows: Any) -> Any:
-    return types.int64(values, codes, *[types.int64] * 5, rows, types.int64)
+    return types.int64(values, codes, types.int64, types.int64, rows)
 
 
 @intrinsic
-def _read(
-    typing_context: Any,
-    values: Any,
-    codes: Any,
-    row: Any,
-    ahead: Any,
-    first: Any,
-    last: Any,
-    column: Any,
-    sums: Any,
-    position: Any,
-) -> Any:
+def _read(typing_context: Any, values: Any, codes: Any, n_rows: Any, column: Any, sums: Any) -> Any:
     def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         entries = _Entries(context, builder, sig, args)
 
         def emit(width: int) -> None:
-            def body(codebook: Any, total: Any) -> Any:
-                entry = entries.load(entries.at(entries.row, codebook), width)
-                entries.fetch(codebook, width, write=False)
-                return builder.fadd(total, entry)
+            def row_body(row: Any, books: Any) -> None:
+                def body(codebook: Any, total: Any) -> Any:
+                    entry = entries.load(entries.at(row, codebook), width)
+                    entries.fetch(row, codebook, width)
+                    return builder.fadd(total, entry)
 
-            zeros = ir.Constant(ir.VectorType(ir.FloatType(), width), [0.0] * width)
-            entries.store(entries.loop(zeros, body), entries.other)
+                zeros = ir.Constant(ir.VectorType(ir.FloatType(), width), [0.0] * width)
+                entries.store(books(zeros, body), entries.other(row))
+
+            entries.visit(row_body)
 
         return entries.for_width(emit)
 
@@ -149,59 +166,78 @@ def _read(
 
 @intrinsic
 def _add(
-    typing_context: Any,
-    values: Any,
-    codes: Any,
-    row: Any,
-    ahead: Any,
-    first: Any,
-    last: Any,
-    column: Any,
-    changes: Any,
-    position: Any,
+    typing_context: Any, values: Any, codes: Any, n_rows: Any, column: Any, changes: Any
 ) -> Any:
     def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         entries = _Entries(context, builder, sig, args)
 
         def emit(width: int) -> None:
-            def body(codebook: Any, change: Any) -> Any:
-                at = entries.at(entries.row, codebook)
-                entries.store(builder.fadd(entries.load(at, width), change), at)
-                entries.fetch(codebook, width, write=True)
-                return change
+            def row_body(row: Any, books: Any) -> None:
+                def body(codebook: Any, change: Any) -> Any:
+                    at = entries.at(row, codebook)
+                    entries.store(builder.fadd(entries.load(at, width), change), at)
+                    entries.fetch(row, codebook, width)
+                    return change
 
-            entries.loop(entries.load(entries.other, width), body)
+                books(entries.load(entries.other(row), width), body)
+
+            entries.visit(row_body)
 
         return entries.for_width(emit)
 
     return _signature(values, codes, changes), generate
 
 
-@compiled
-def read_entries(
-    values: Any, codes: Any, row: int, ahead: int, first: int, last: int, sums: Any, position: int
-) -> None:
-    """sums[position, :] = the sum of values[c, codes[row, c], :] over codebooks first … last − 1.
+@intrinsic
+def copy_codes(
+    typing_context: Any,
+    codes: Any,
+    row: Any,
+    later: Any,
+    first: Any,
+    books: Any,
+    target: Any,
+    position: Any,
+) -> Any:
+    """target[position, :] = codes[row, first : first + books], for at most as many as it holds;
+    `later` is a row that will be copied soon."""
 
-    values (C, K, Y), codes (n, C), sums (…, at least Y).
+    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        source = make_array(sig.args[0])(context, builder, args[0])
+        target = make_array(sig.args[5])(context, builder, args[5])
+        row, later, first, books, position = *args[1:5], args[6]
+        width = builder.extract_value(source.shape, 1)
+        source_at = builder.gep(source.data, [builder.add(builder.mul(row, width), first)])
+        later_at = builder.gep(source.data, [builder.add(builder.mul(later, width), first)])
+        _prefetch(builder, later_at)
+        target_at = builder.gep(target.data, [builder.mul(position, _INDEX(BOOKS))])
+        itemsize = sig.args[0].dtype.bitwidth // 8
+        full = builder.icmp_signed("==", books, _INDEX(BOOKS))
+        # A length that is known becomes one or two vector instructions.
+        with builder.if_else(full) as (then, otherwise):
+            with then:
+                cgutils.raw_memcpy(builder, target_at, source_at, _INDEX(BOOKS), itemsize)
+            with otherwise:
+                cgutils.raw_memcpy(builder, target_at, source_at, books, itemsize)
+        return context.get_dummy_value()
+
+    return types.void(codes, *[types.int64] * 4, target, types.int64), generate
+
+
+@partial(compiled, in_order=True)  # the same for every width, or padding would change results
+def read_entries(values: Any, codes: Any, n_rows: int, sums: Any) -> None:
+    """sums[i, :] = the sum of values[c, codes[i, c], :] over codebooks c, for rows i < n_rows.
+
+    values (C, K, Y), codes (n, at least C), sums (n, at least Y); at least one row.
     """
     column = 0
     while column < values.shape[2]:
-        column += _read(values, codes, row, ahead, first, last, column, sums, position)
+        column += _read(values, codes, n_rows, column, sums)
 
 
-@compiled
-def add_entries(
-    values: Any,
-    codes: Any,
-    row: int,
-    ahead: int,
-    first: int,
-    last: int,
-    changes: Any,
-    position: int,
-) -> None:
-    """values[c, codes[row, c], :] += changes[position, :] for codebooks first … last − 1."""
+@partial(compiled, in_order=True)
+def add_entries(values: Any, codes: Any, n_rows: int, changes: Any) -> None:
+    """values[c, codes[i, c], :] += changes[i, :] for all codebooks c, rows i < n_rows in order."""
     column = 0
     while column < values.shape[2]:
-        column += _add(values, codes, row, ahead, first, last, column, changes, position)
+        column += _add(values, codes, n_rows, column, changes)

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.functional import pad
 
+from dkvb._support.memory import huge_empty
 from dkvb.kernels._numba import (
     check_codes,
     compiled,
@@ -23,14 +23,14 @@ from dkvb.kernels._numba import (
     take,
     wait,
 )
-from dkvb.kernels.sgd._entries import add_entries, read_entries
+from dkvb.kernels.sgd._entries import BOOKS, add_entries, copy_codes, read_entries
 
 F32 = NDArray[np.float32]
 I64 = NDArray[np.int64]
-BOOKS = 16  # codebooks of a block
-AHEAD = 4  # rows between asking memory for an entry and using it
+EARLY = 16  # rows between asking memory for codes and copying them
+ROWS = 256  # whose codes are copied together
 ALONE = 1 << 14  # numbers read a step below which a second worker costs more than it brings
-LONG = 32  # how often entries must be read on average for copying the table to pay
+LONG = 8  # how often entries must be read on average for copying the table to pay
 WIDE = 256  # columns from which on an entry is many cache lines anyway
 
 
@@ -55,25 +55,29 @@ def descend(
     values = values.detach()
     n_codebooks, n_pairs, n_columns = values.shape
     batch_size = min(batch_size, orders.shape[1])
+    values32 = values.to(torch.float32).contiguous()
     many = orders.numel() > LONG * n_pairs and n_columns < WIDE
-    table = _padded(values) if many else values.to(torch.float32).contiguous()
+    width = _padded(n_columns) if many else n_columns
+    table = huge_empty((n_codebooks, n_pairs, width), torch.float32) if many else values32
     blocks = -(-n_codebooks // BOOKS)
     run_together(
         _descend,
         min(blocks, batch_size * n_codebooks * n_columns // ALONE),
+        values32.numpy(),
         table.numpy(),
+        many,
         codes.contiguous().numpy(),
         y.to(torch.int64).contiguous().numpy(),
         orders.contiguous().numpy(),
         batch_size,
-        n_columns,
         lr,
         smoothing,
-        np.empty((blocks * batch_size, table.shape[2]), np.float32),
-        np.zeros((batch_size, table.shape[2]), np.float32),
+        np.empty((blocks * batch_size, BOOKS), codes.numpy().dtype),
+        np.empty((blocks, batch_size, width), np.float32),
+        np.zeros((batch_size, width), np.float32),
     )
-    if table.data_ptr() != values.data_ptr():
-        values.copy_(table[:, :, :n_columns])
+    if values32.data_ptr() != values.data_ptr():
+        values.copy_(values32)
 
 
 def pool(values: Tensor, codes: Tensor) -> Tensor:
@@ -108,23 +112,26 @@ def _visit(
 ) -> None:
     """Read sums into, or add changes from, `rows`: a block of codebooks a task."""
     n_codebooks, n = values.shape[0], codes.shape[0]
+    local = np.empty((ROWS, BOOKS), codes.dtype)
     block = take(state)
     while block * BOOKS < n_codebooks:
         first, last = block * BOOKS, min(block * BOOKS + BOOKS, n_codebooks)
-        for i in range(n):
-            ahead = min(i + AHEAD, n - 1)
+        books = values[first:last]
+        for start in range(0, n, ROWS):
+            size = min(ROWS, n - start)
+            for i in range(size):
+                copy_codes(codes, start + i, start + i, first, last - first, local, i)
+            part = rows[block * n + start :] if reading else rows[start:]
             if reading:
-                read_entries(values, codes, i, ahead, first, last, rows, block * n + i)
+                read_entries(books, local, size, part)
             else:
-                add_entries(values, codes, i, ahead, first, last, rows, i)
+                add_entries(books, local, size, part)
         block = take(state)
 
 
-def _padded(values: Tensor) -> Tensor:
-    """A copy with columns of zeros added, so that an entry touches as few cache lines as can be."""
-    n_columns = values.shape[2]
-    width = 1 << (n_columns - 1).bit_length() if n_columns <= 16 else -(-n_columns // 16) * 16
-    return pad(values.to(torch.float32), (0, width - n_columns)).contiguous()
+def _padded(n_columns: int) -> int:
+    """Columns with some added, so that an entry touches as few cache lines as can be."""
+    return 1 << (n_columns - 1).bit_length() if n_columns <= 16 else -(-n_columns // 16) * 16
 
 
 @compiled
@@ -133,59 +140,78 @@ def _descend(
     worker: int,
     workers: int,
     values: F32,
+    table: F32,
+    copied: bool,
     codes: Any,
     y: I64,
     orders: I64,
     batch_size: int,
-    n_columns: int,
     lr: float,
     smoothing: float,
+    local: Any,
     sums: F32,
     changes: F32,
 ) -> None:
-    n_codebooks = values.shape[0]
+    n_codebooks, _, n_columns = values.shape
     epochs, n = orders.shape
     blocks = (n_codebooks + BOOKS - 1) // BOOKS
     mine = range(blocks * worker // workers, blocks * (worker + 1) // workers)
+    if copied:
+        _copy_books(values, table, mine)
     meeting = 0
     for epoch in range(epochs):
         for start in range(0, n, batch_size):
             rows = orders[epoch, start : min(start + batch_size, n)]
             size = len(rows)
+            # The batch's codes are copied: they are read four times, and entries come from memory
+            # faster where nothing else does.
+            for i in range(size):
+                row, later = rows[i], rows[min(i + EARLY, size - 1)]
+                for block in mine:
+                    first, to = block * BOOKS, block * batch_size + i
+                    copy_codes(codes, row, later, first, min(BOOKS, n_codebooks - first), local, to)
             for block in mine:
-                first, last = block * BOOKS, min(block * BOOKS + BOOKS, n_codebooks)
-                for i in range(size):
-                    ahead = rows[min(i + AHEAD, size - 1)]
-                    at = block * batch_size + i
-                    read_entries(values, codes, rows[i], ahead, first, last, sums, at)
+                books = table[block * BOOKS : min(block * BOOKS + BOOKS, n_codebooks)]
+                read_entries(books, local[block * batch_size :], size, sums[block])
             meeting += 1
             wait(state, meeting, workers)
 
             scale = np.float32(lr / (n_codebooks * size))
             for i in range(size * worker // workers, size * (worker + 1) // workers):
-                _logits(sums, i, batch_size, n_codebooks, n_columns, changes)
+                _logits(sums, i, n_codebooks, n_columns, changes)
                 _gradient(changes, i, n_columns, y[rows[i]], np.float32(smoothing), scale)
             meeting += 1
             wait(state, meeting, workers)
 
             # No third meeting: the next sums come from the codebooks this worker has just changed.
-            for block in mine:
-                first, last = block * BOOKS, min(block * BOOKS + BOOKS, n_codebooks)
-                for i in range(size):
-                    ahead = rows[min(i + AHEAD, size - 1)]
-                    add_entries(values, codes, rows[i], ahead, first, last, changes, i)
+            # The last block comes first: what it read last is still in cache.
+            for block in range(mine.stop - 1, mine.start - 1, -1):
+                books = table[block * BOOKS : min(block * BOOKS + BOOKS, n_codebooks)]
+                add_entries(books, local[block * batch_size :], size, changes)
+    if copied:
+        _copy_books(table, values, mine)
 
 
 @compiled
-def _logits(
-    sums: F32, i: int, batch_size: int, n_codebooks: int, n_columns: int, logits: F32
-) -> None:
+def _copy_books(source: F32, target: F32, blocks: Any) -> None:
+    """Copy the columns that both have of some blocks of codebooks; more columns become zero."""
+    n_columns = min(source.shape[2], target.shape[2])
+    for c in range(blocks.start * BOOKS, min(blocks.stop * BOOKS, len(source))):
+        for k in range(source.shape[1]):
+            for column in range(n_columns):
+                target[c, k, column] = source[c, k, column]
+            for column in range(n_columns, target.shape[2]):
+                target[c, k, column] = 0
+
+
+@compiled
+def _logits(sums: F32, i: int, n_codebooks: int, n_columns: int, logits: F32) -> None:
     """logits[i] = the mean over codebooks, from the sums of its blocks in order."""
     for column in range(n_columns):
-        logits[i, column] = sums[i, column]
-    for at in range(batch_size + i, sums.shape[0], batch_size):
+        logits[i, column] = sums[0, i, column]
+    for block in range(1, len(sums)):
         for column in range(n_columns):
-            logits[i, column] += sums[at, column]
+            logits[i, column] += sums[block, i, column]
     for column in range(n_columns):
         logits[i, column] /= np.float32(n_codebooks)
 
