@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from benchmarks import records
+from benchmarks.cpu import alternate
 from benchmarks.problem import LEARNING_RATE, SMOOTHING, Size, doubled, embeddings, sampled_keys
 from dkvb._support.hashing import epoch_orders
 from dkvb.bottleneck.fit_keys import fit_keys
@@ -26,9 +27,8 @@ BASES = {
 LIMIT = 2.2
 DOUBLINGS = 2
 AT_LEAST = 0.25  # seconds of a call at the base
-REPEATS = 5
-BUDGET = 4.0  # seconds from which on a call is repeated less often, FEWEST times at least
-FEWEST = 2
+REPEATS = 7
+BUDGET = 6.0  # seconds that the calls of one size may take, if these are enough for three
 # Keys are fitted to more rows than the others see: pairs that are doubled need as many rows, and
 # one row in ten is held out.
 FIT_ROWS = 10
@@ -132,11 +132,10 @@ def measure(op: str, size: Size, repeats: int) -> list[dict[str, Any]]:
         for _ in range(operation.doublings):
             chain.append(doubled(chain[-1], axis))
         chains[axis] = chain
-    # One size at a time, so that no more than one lies in memory; the base is timed once.
-    seconds = {
-        one: _best(operation.prepare(one), repeats)
-        for one in dict.fromkeys(one for chain in chains.values() for one in chain)
-    }
+    # In turns, so that a slow spell of the machine meets all sizes; the base is timed once.
+    sizes = list(dict.fromkeys(one for chain in chains.values() for one in chain))
+    taken = alternate([operation.prepare(one) for one in sizes], repeats, BUDGET)
+    seconds = {one: min(times) for one, times in zip(sizes, taken, strict=True)}
     found = []
     for axis, chain in chains.items():
         best = [seconds[one] for one in chain]
@@ -145,16 +144,6 @@ def measure(op: str, size: Size, repeats: int) -> list[dict[str, Any]]:
         fields |= {"size": vars(size), "repeats": repeats}
         found.append(records.record("growth", op, axis=AXES[axis], **fields))
     return found
-
-
-def _best(call: Callable[[], Any], repeats: int) -> float:
-    """Seconds of the fastest of a few calls. The first one touches memory for the first time and
-    does not count, unless it is long. Long calls are repeated less often."""
-    first = _time(call)
-    taken = [first] if first >= BUDGET else []
-    while len(taken) < max(FEWEST, min(repeats, int(BUDGET / first))):
-        taken.append(_time(call))
-    return min(taken)
 
 
 def _long_enough(op: str, size: Size, at_least: float) -> Size:

@@ -204,21 +204,21 @@ def copy_codes(
 
     def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         source = make_array(sig.args[0])(context, builder, args[0])
-        target = make_array(sig.args[5])(context, builder, args[5])
-        row, later, first, books, position = *args[1:5], args[6]
+        block = make_array(sig.args[5])(context, builder, args[5])
+        this, next_one, start, length, _, to = args[1:]
         width = builder.extract_value(source.shape, 1)
-        source_at = builder.gep(source.data, [builder.add(builder.mul(row, width), first)])
-        later_at = builder.gep(source.data, [builder.add(builder.mul(later, width), first)])
+        source_at = builder.gep(source.data, [builder.add(builder.mul(this, width), start)])
+        later_at = builder.gep(source.data, [builder.add(builder.mul(next_one, width), start)])
         _prefetch(builder, later_at)
-        target_at = builder.gep(target.data, [builder.mul(position, _INDEX(BOOKS))])
+        target_at = builder.gep(block.data, [builder.mul(to, _INDEX(BOOKS))])
         itemsize = sig.args[0].dtype.bitwidth // 8
-        full = builder.icmp_signed("==", books, _INDEX(BOOKS))
+        full = builder.icmp_signed("==", length, _INDEX(BOOKS))
         # A length that is known becomes one or two vector instructions.
         with builder.if_else(full) as (then, otherwise):
             with then:
                 cgutils.raw_memcpy(builder, target_at, source_at, _INDEX(BOOKS), itemsize)
             with otherwise:
-                cgutils.raw_memcpy(builder, target_at, source_at, books, itemsize)
+                cgutils.raw_memcpy(builder, target_at, source_at, length, itemsize)
         return context.get_dummy_value()
 
     return types.void(codes, *[types.int64] * 4, target, types.int64), generate
