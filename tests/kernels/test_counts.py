@@ -66,17 +66,21 @@ def test_logarithms_of_what_pairs_and_their_regions_hold(
     G = 3
     own, by_cluster = rng.integers(0, 3, size=(C * K, Y)), rng.integers(0, 4, size=(R * C * G, Y))
     pairs = rng.integers(K, size=(n, C)) + np.arange(C) * K
-    cells = rng.integers(G, size=(n, R * C)) + np.arange(R * C) * G
+    cells = rng.integers(G, size=(R * C, K)) + np.arange(R * C)[:, None] * G
+    cells = cells.reshape(R, C * K).astype(np.int32)
     shares, weights = rng.random(R * C * G), rng.random((1 + R, Y))
     constant = rng.random(Y) * 1e-20  # of which many together are beyond float64
     inside = constant + weights[0] * own[pairs]
     for r in range(R):
-        cell = cells[:, r * C : (r + 1) * C]
+        cell = cells[r, pairs]
         inside = inside + weights[1 + r] * shares[cell][:, :, None] * by_cluster[cell]
-    lists = bounded(own), bounded(by_cluster)
-    arrays = (torch.from_numpy(a) for a in (pairs, cells, shares, weights, constant))
-    found = tally.backend("cpu", backend).pool_logs(*lists, *arrays)
+    lists, pool_logs = (bounded(own), bounded(by_cluster)), tally.backend("cpu", backend).pool_logs
+    arrays = [torch.from_numpy(a) for a in (pairs, cells, shares, weights, constant)]
+    found = pool_logs(*lists, *arrays)
     np.testing.assert_allclose(found, np.log(inside).sum(axis=1), rtol=1e-12)
+    known = tally.Known.of(C * K, Y)
+    for _ in range(2):  # found, then read
+        assert torch.equal(pool_logs(*lists, *arrays, known), found)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -39,7 +39,7 @@ def learned(codes, y, clusters, parts=1):
 def scores_of(state, codes, pseudocount, class_weight):
     """Scores of counts alone (n, Y), and how counts become scores."""
     solution = posterior.solve(state, None, pseudocount, class_weight)
-    logs = posterior.log_likelihoods(state, codes, solution.weights, solution.constant)
+    logs = posterior.log_likelihoods(state, codes, solution)
     return solution.scores(logs, None), solution
 
 
@@ -122,7 +122,7 @@ def test_a_left_out_row_was_never_seen(class_weight, clusters):
     for row, code, column in zip(scores, kept.codes, kept.class_index, strict=True):
         without = counts.update(state, code[None], column[None], sign=-1)
         fewer = posterior.solve(without, None, 0.1, class_weight)
-        own = posterior.log_likelihoods(without, code[None], fewer.weights, fewer.constant)
+        own = posterior.log_likelihoods(without, code[None], fewer)
         rows = without.per_class[column].double() / len(y)
         prior_term = rows.log() if class_weight is None else 0.0
         own = own[0, column] - C * solution.shift[column]

@@ -171,7 +171,7 @@ SPINS = 1 << 14  # looks at the counter, some microseconds, before another threa
 
 
 @intrinsic
-def _fetch_add(typing_context: Any, counters: Any, index: Any, amount: Any) -> Any:
+def fetch_add(typing_context: Any, counters: Any, index: Any, amount: Any) -> Any:
     """Add to counters[index], atomically, and return what stood there."""
 
     def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
@@ -182,7 +182,7 @@ def _fetch_add(typing_context: Any, counters: Any, index: Any, amount: Any) -> A
 
 
 @intrinsic
-def _read(typing_context: Any, counters: Any, index: Any) -> Any:
+def read_atomic(typing_context: Any, counters: Any, index: Any) -> Any:
     """Read counters[index], atomically."""
 
     def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
@@ -202,7 +202,7 @@ _give_way = types.ExternalFunction(
 @compiled
 def take(state: NDArray[np.int64]) -> int:
     """The next task: 0, 1, 2 … over all workers together."""
-    return int(_fetch_add(state, _TAKEN, 1))
+    return int(fetch_add(state, _TAKEN, 1))
 
 
 @compiled
@@ -210,9 +210,9 @@ def wait(state: NDArray[np.int64], meeting: int, workers: int) -> None:
     """Wait until all workers have come to meeting number 1, 2, 3 …"""
     if workers == 1:
         return
-    _fetch_add(state, _ARRIVED, 1)
+    fetch_add(state, _ARRIVED, 1)
     spins = 0
-    while _read(state, _ARRIVED) < meeting * workers:
+    while read_atomic(state, _ARRIVED) < meeting * workers:
         spins += 1
         if spins > SPINS:
             _give_way()

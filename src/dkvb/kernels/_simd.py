@@ -287,3 +287,20 @@ def first_bit(typing_context: Any, bits: Any) -> Any:
         return builder.cttz(args[0], ir.IntType(1)(1))
 
     return types.int64(types.int64), generate
+
+
+@intrinsic
+def prefetch(typing_context: Any, array: Any, index: Any) -> Any:
+    """Ask for the cache line of array.flat[index], which is not waited for; array is contiguous."""
+
+    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        data = make_array(sig.args[0])(context, builder, args[0]).data
+        address, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
+        fetch = builder.module.declare_intrinsic(
+            "llvm.prefetch", [address], ir.FunctionType(ir.VoidType(), [address, *[flag] * 3])
+        )
+        at = builder.bitcast(builder.gep(data, [args[1]]), address)
+        builder.call(fetch, [at, *map(flag, (0, 3, 1))])
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64), generate

@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dkvb._support.hashing import scalar_bits
-from dkvb.kernels._numba import check_codes, compiled, run, take
+from dkvb.kernels._numba import check_codes, compiled, fetch_add, read_atomic, run, take
+from dkvb.kernels._simd import prefetch
 from dkvb.kernels.counts import oracle
-from dkvb.kernels.counts.places import CLASS_STRIDE, NARROW, narrowed
+from dkvb.kernels.counts.places import CLASS_STRIDE, NARROW, Known, narrowed
 
 if TYPE_CHECKING:
     from dkvb.kernels.counts import Bounded
@@ -23,6 +24,7 @@ BLOCK_BOOKS, BLOCK_ROWS = 16, 512  # codes that are counted together: a block th
 CELLS = 1 << 26  # of a table of counts that is filled at a time: 256 MB
 CELLS_PER_ROW = 2  # of a codebook's table: with more, sorting the places is quicker
 FACTORS = 8  # of which the logarithm is taken together
+LINE = 8  # float64 numbers in a cache line
 
 I32 = NDArray[np.int32]
 I64 = NDArray[np.int64]
@@ -143,14 +145,16 @@ def pool_logs(
     own: Bounded,
     by_cluster: Bounded,
     pairs: Tensor,
-    clusters: Tensor,
+    cells: Tensor,
     shares: Tensor,
     weights: Tensor,
     constant: Tensor,
+    known: Known | None = None,
 ) -> Tensor:
     """Row by row in the order of codebooks, so that a row's scores do not depend on its batch."""
     out = torch.zeros((len(pairs), len(constant)), dtype=torch.float64)
-    tensors = (*own, *by_cluster, pairs, clusters, shares, weights, constant, out)
+    factors = Known.of(0, len(constant)) if known is None else known
+    tensors = (*own, *by_cluster, pairs, cells, shares, weights, constant, *factors, out)
     arrays = (t.contiguous().numpy() for t in tensors)
     run(_pool_logs, -(-len(pairs) // ROWS), *arrays)
     return out
@@ -168,49 +172,58 @@ def _pool_logs(
     cluster_counts: Any,
     cluster_bounds: I64,
     pairs: I64,
-    clusters: I64,
+    cells: I32,
     shares: F64,
     weights: F64,
     constant: F64,
+    factors: F64,
+    is_known: I64,
     out: F64,
 ) -> None:
-    (n, n_codebooks), n_columns = pairs.shape, len(constant)
+    (n, n_codebooks), n_columns, keeps = pairs.shape, len(constant), len(is_known) > 0
     n_levels = weights.shape[0]  # the pair itself, then its cluster in each partition
     inside, product = np.empty(n_columns), np.empty(n_columns)
-    starts = np.empty((n_codebooks, n_levels), np.int64)
-    stops, read = np.empty_like(starts), np.zeros(1, np.int64)
+    read = np.zeros(1, np.int64)
     task = take(state)
     while task * ROWS < n:
         for i in range(task * ROWS, min(task * ROWS + ROWS, n)):
-            for c in range(n_codebooks):
-                starts[c, 0], stops[c, 0] = bounds[pairs[i, c]], bounds[pairs[i, c] + 1]
-                for level in range(1, n_levels):
-                    cell = clusters[i, (level - 1) * n_codebooks + c]
-                    starts[c, level] = cluster_bounds[cell]
-                    stops[c, level] = cluster_bounds[cell + 1]
             # Entries are all over the memory: the processor fetches many at once where no
             # computation comes in between.
             for c in range(n_codebooks):
-                first, last = starts[c, 0], stops[c, 0] - 1
+                pair = pairs[i, c]
+                if keeps and read_atomic(is_known, pair) != 0:
+                    for y in range(0, n_columns, LINE):
+                        prefetch(factors, pair * n_columns + y)
+                    continue
+                first, last = bounds[pair], bounds[pair + 1] - 1
                 if first <= last:
                     read[0] += places[first] + counts[first] + places[last]
                 for level in range(1, n_levels):
-                    first, last = starts[c, level], stops[c, level] - 1
+                    cell = cells[level - 1, pair]
+                    first, last = cluster_bounds[cell], cluster_bounds[cell + 1] - 1
                     if first <= last:
                         read[0] += cluster_places[first] + cluster_counts[first]
                         read[0] += cluster_places[last]
             product[:] = 1.0
             for c in range(n_codebooks):
-                inside[:] = constant
-                for entry in range(starts[c, 0], stops[c, 0]):
-                    y = places[entry] & (CLASS_STRIDE - 1)
-                    inside[y] += weights[0, y] * counts[entry]
-                for level in range(1, n_levels):
-                    share = shares[clusters[i, (level - 1) * n_codebooks + c]]
-                    for entry in range(starts[c, level], stops[c, level]):
-                        y = cluster_places[entry] & (CLASS_STRIDE - 1)
-                        inside[y] += weights[level, y] * share * cluster_counts[entry]
-                product *= inside
+                pair = pairs[i, c]
+                if keeps and read_atomic(is_known, pair) != 0:
+                    for y in range(n_columns):
+                        product[y] *= factors[pair, y]
+                else:
+                    inside[:] = constant
+                    for entry in range(bounds[pair], bounds[pair + 1]):
+                        y = places[entry] & (CLASS_STRIDE - 1)
+                        inside[y] += weights[0, y] * counts[entry]
+                    for level in range(1, n_levels):
+                        cell = cells[level - 1, pair]
+                        for entry in range(cluster_bounds[cell], cluster_bounds[cell + 1]):
+                            y = cluster_places[entry] & (CLASS_STRIDE - 1)
+                            inside[y] += weights[level, y] * shares[cell] * cluster_counts[entry]
+                    product *= inside
+                    if keeps:  # another worker may write the same numbers at the same time
+                        factors[pair] = inside
+                        fetch_add(is_known, pair, 1)
                 # One logarithm for a few factors: more could leave the range of float64.
                 if c % FACTORS == FACTORS - 1 or c == n_codebooks - 1:
                     out[i] += np.log(product)

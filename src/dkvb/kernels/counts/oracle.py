@@ -13,6 +13,7 @@ from dkvb.kernels.counts.places import CLASS_STRIDE, narrowed
 
 if TYPE_CHECKING:
     from dkvb.kernels.counts import Bounded
+    from dkvb.kernels.counts.places import Known
 
 CHUNK_ELEMENTS = 1 << 22  # entries that a chunk of pairs may find
 
@@ -62,30 +63,30 @@ def pool_logs(
     own: Bounded,
     by_cluster: Bounded,
     pairs: Tensor,
-    clusters: Tensor,
+    cells: Tensor,
     shares: Tensor,
     weights: Tensor,
     constant: Tensor,
+    known: Known | None = None,
 ) -> Tensor:
     """Σ over the pairs p (n, C) of a row, of log of (constant[y] + weights[0, y] · own[p, y] +
     Σ over partitions r of weights[1 + r, y] · shares[q] · by_cluster[q, y]), where q is the cluster
-    of p in partition r: clusters (n, R·C), partition by partition. shares (cells of `by_cluster`,),
-    weights (1 + R, Y) and constant (Y,) are float64, and so is the result (n, Y)."""
+    of p in partition r: cells (R, pairs). shares (cells of `by_cluster`,), weights (1 + R, Y) and
+    constant (Y,) are float64, and so is the result (n, Y). What is inside of the logarithm may be
+    kept in `known` for the same lists and weights."""
     C, Y = pairs.shape[1], len(constant)
     out = [torch.zeros((0, Y), dtype=torch.float64, device=pairs.device)]
-    for first, part in _chunks(pairs, C * Y):
+    for _, part in _chunks(pairs, C * Y):
         inside = constant.repeat(part.numel())  # (r · C · Y,)
         reader, entry = _entries(own, part.flatten())
         column = own.places[entry] % CLASS_STRIDE
         inside.index_add_(0, reader * Y + column, weights[0, column] * own.counts[entry])
         for partition in range(len(weights) - 1):
-            cells = clusters[
-                first : first + len(part), partition * C : (partition + 1) * C
-            ].flatten()
-            reader, entry = _entries(by_cluster, cells)
+            own_cells = cells[partition, part.flatten()].long()
+            reader, entry = _entries(by_cluster, own_cells)
             column = by_cluster.places[entry] % CLASS_STRIDE
             worth = (
-                weights[1 + partition, column] * shares[cells[reader]] * by_cluster.counts[entry]
+                weights[1 + partition, column] * shares[own_cells[reader]] * by_cluster.counts[entry]
             )
             inside.index_add_(0, reader * Y + column, worth)
         out.append(inside.view(-1, C, Y).log().sum(dim=1))

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
+
+from dkvb._support.memory import huge_empty
 
 CLASS_STRIDE = 1 << 20  # more than the number of classes
 NARROW = 1 << 31  # counts from here on need int64
@@ -13,3 +17,18 @@ def narrowed(counts: Tensor) -> Tensor:
     """Counts (E,) in int32, or in int64 where one of them needs it: equal counts, equal bits."""
     fits = not len(counts) or -NARROW < int(counts.min()) <= int(counts.max()) < NARROW
     return counts.to(torch.int32 if fits else torch.int64)
+
+
+class Known(NamedTuple):
+    """What `pool_logs` takes the logarithm of, kept by pair: found when a row first reads it."""
+
+    factors: Tensor  # (pairs, Y) float64
+    is_known: Tensor  # (pairs,) int64, not 0 where the pair's factors were found
+
+    @classmethod
+    def of(cls, n_pairs: int, n_classes: int) -> Known:
+        """Nothing found yet."""
+        return cls(
+            huge_empty((n_pairs, n_classes), torch.float64),
+            torch.zeros(n_pairs, dtype=torch.int64),
+        )

@@ -67,7 +67,7 @@ def left_out_logs(
     """Log-likelihoods (s, Y) of kept rows, each by a model that never saw that row (but for the
     class balancing): exact, since a row's own counts can be taken away."""
     codes, class_index, C = rows.codes, rows.class_index, state.n_codebooks
-    logs = log_likelihoods(state, codes, solution.weights, solution.constant)
+    logs = log_likelihoods(state, codes, solution)
     fewer = state.per_class.double() - 1
     weights, constant = likelihood_weights(state, fewer, pseudocount)
     likelihood = constant[class_index, None].repeat(1, C)  # (s, C) of the own class

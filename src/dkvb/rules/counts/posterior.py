@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dkvb.bottleneck.heads import FixedPoint
-from dkvb.kernels.counts import CLASS_STRIDE, Bounded, backend, narrowed
+from dkvb.kernels.counts import CLASS_STRIDE, Bounded, Known, backend, narrowed
 from dkvb.rules.counts.class_means import ClassMeans
 from dkvb.rules.counts.sparse import of_pairs, selected_pairs, whole
 from dkvb.rules.counts.state import CountState
@@ -43,16 +43,17 @@ DENSE_ELEMENTS = 1 << 25  # pairs or scores of a chunk of rows
 # codebooks agree with each other more than independent ones would.
 INDEPENDENT = 0.65
 FEW_ROWS = 64  # up to here, a search in several lists is quicker than merging them
+MOST_KNOWN = 1 << 24  # likelihoods of pairs and classes that are kept for later rows: 128 MB
 
 
 class Found(NamedTuple):
-    """Lists of counts, the pairs (n, C) and clusters (n, R·C) to read there, and the share that a
-    key has of each cluster: what `pool_logs` takes."""
+    """Lists of counts, the pairs (n, C) to read there, the clusters (R, pairs) of all pairs, and
+    the share that a key has of each cluster: what `pool_logs` takes."""
 
     own: Bounded
     by_cluster: Bounded
     pairs: Tensor
-    clusters: Tensor
+    cells: Tensor
     shares: Tensor
 
 
@@ -68,6 +69,17 @@ class Posterior:
     log_prior: Tensor  # (Y,) float64
     empty: Tensor  # (Y,) bool, classes without rows
     class_means: ClassMeans | None
+
+    def known(self, state: CountState, n: int) -> Known | None:
+        """Likelihoods that were found before, kept once more than a few rows have been scored;
+        None before, on other devices, and where all of them would take too much memory."""
+        asked = vars(self)["_asked"] = vars(self).get("_asked", 0) + n
+        pairs, classes = state.n_codebooks * state.n_pairs, len(self.constant)
+        most = MOST_KNOWN if state.device.type == "cpu" else 0
+        if "_known" not in vars(self) and asked > FEW_ROWS and pairs * classes <= most:
+            vars(self)["_known"] = Known.of(pairs, classes)
+        found: Known | None = vars(self).get("_known")
+        return found
 
     def scores(self, logs: Tensor, mean_scores: Tensor | None) -> Tensor:
         """Scores (n, Y) from log-likelihoods and the scores of class means, both (n, Y); −∞ for
@@ -178,21 +190,21 @@ def _moments(
 
 
 # -------------------------------------------------------------------------------- reading counts
-def log_likelihoods(state: CountState, codes: Tensor, weights: Tensor, constant: Tensor) -> Tensor:
+def log_likelihoods(state: CountState, codes: Tensor, solution: Posterior) -> Tensor:
     """Σ_c log p(code_c | y) + log K for codes (n, C): (n, Y) float64."""
-    if len(state.tallies) > 1 and len(codes) <= FEW_ROWS and codes.device.type == "cpu":
-        few: Tensor = backend("cpu").pool_logs(*excerpt(state, codes), weights, constant)
-        return few  # merging the lists would take longer
-    lists, clusters, logs = indexed(state), state.clusters, [weights[:0]]
-    shares = constant[:0] if clusters is None else clusters.shares
+    likelihood, few = (solution.weights, solution.constant), len(codes) <= FEW_ROWS
+    pool_logs = backend(codes.device).pool_logs
+    if few and "_indexed" not in vars(state) and len(state.tallies) > 1 and not codes.is_cuda:
+        scores: Tensor = pool_logs(*excerpt(state, codes), *likelihood)
+        return scores  # merging the lists would take longer
+    lists, known, logs = indexed(state), solution.known(state, len(codes)), [solution.weights[:0]]
     first_pairs = torch.arange(state.n_codebooks, device=codes.device) * state.n_pairs
-    for part in codes.split(max(1, DENSE_ELEMENTS // (5 * state.n_codebooks + len(constant)))):
-        pairs = part.long() + first_pairs
-        cells = pairs[:, :0]
-        if clusters is not None:
-            cells = clusters.cells[:, pairs].transpose(0, 1).flatten(1).long()  # (n, R·C)
-        found = Found(*lists, pairs, cells, shares)
-        logs.append(backend(codes.device).pool_logs(*found, weights, constant))
+    cells, shares = first_pairs[None, :0].int(), solution.constant[:0]
+    if state.clusters is not None:
+        cells, shares = state.clusters.cells, state.clusters.shares
+    for part in codes.split(max(1, DENSE_ELEMENTS // (state.n_codebooks + len(shares)))):
+        found = Found(*lists, part.long() + first_pairs, cells, shares)
+        logs.append(pool_logs(*found, *likelihood, known))
     return torch.cat(logs)
 
 
@@ -200,8 +212,7 @@ def contributions(state: CountState, codes: Tensor, solution: Posterior) -> Tens
     """What each codebook adds to the scores of counts, for a few rows: (n, C, Y)."""
     found, C = excerpt(state, codes), state.n_codebooks
     # As if each codebook of each row were a row of its own.
-    clusters = found.clusters.unflatten(1, (-1, C)).transpose(1, 2).flatten(0, 1)
-    found = found._replace(pairs=found.pairs.view(-1, 1), clusters=clusters)
+    found = found._replace(pairs=found.pairs.view(-1, 1))
     logs = backend("cpu").pool_logs(*found, solution.weights.cpu(), solution.constant.cpu())
     logs = cast(Tensor, logs).view(*codes.shape, -1).to(codes.device)
     return (logs - solution.shift) / solution.scale + solution.log_prior / C
@@ -229,18 +240,17 @@ def excerpt(state: CountState, codes: Tensor) -> Found:
     """What the pairs and clusters of a few rows with codes (n, C) hold, as lists of their own; on
     the CPU."""
     own = read(state, codes)  # (n, C, Y)
-    by_cluster, shares = own[:, :0], np.zeros(0)
+    by_cluster, shares = own[:0], np.zeros(0)
     if state.clusters is not None:
         first_pairs = torch.arange(state.n_codebooks, device=codes.device) * state.n_pairs
-        in_partitions = state.clusters.cells[:, codes.long() + first_pairs]  # (R, n, C)
-        flat = in_partitions.transpose(0, 1).flatten(1).cpu().numpy().astype(np.int64)  # (n, R·C)
-        by_cluster = of_pairs(state.by_cluster, flat, len(state.per_class))
-        shares = state.clusters.shares.cpu().numpy()[flat].ravel()
-    pairs, cells = (
-        torch.arange(table[..., 0].size).view(table.shape[:2]) for table in (own, by_cluster)
-    )
+        cells = state.clusters.cells[:, (codes.long() + first_pairs).flatten()]  # (R, n·C)
+        numbers = cells.cpu().numpy().astype(np.int64)
+        by_cluster = of_pairs(state.by_cluster, numbers, len(state.per_class))
+        shares = state.clusters.shares.cpu().numpy()[numbers].ravel()
+    pairs = torch.arange(codes.numel()).view(codes.shape)
+    places = torch.arange(len(shares), dtype=torch.int32).view(-1, codes.numel())  # (R, n·C)
     tables = _bounded_table(own), _bounded_table(by_cluster)
-    return Found(*tables, pairs, cells, torch.from_numpy(shares))
+    return Found(*tables, pairs, places, torch.from_numpy(shares))
 
 
 def indexed(state: CountState) -> tuple[Bounded, Bounded]:

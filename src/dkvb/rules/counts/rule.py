@@ -111,8 +111,7 @@ class Counts(Rule):
         solution = self.solution()
         means = solution.class_means
         mean_scores = None if means is None else means.scores(batch)
-        likelihood = solution.weights, solution.constant
-        logs = posterior.log_likelihoods(self.state_, self.codes(batch), *likelihood)
+        logs = posterior.log_likelihoods(self.state_, self.codes(batch), solution)
         return solution.scores(logs, mean_scores)
 
     def solution(self) -> Posterior:
