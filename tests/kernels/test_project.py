@@ -48,6 +48,21 @@ def test_heads_of_odd_shapes(n, width, key_dim):
     torch.testing.assert_close(pairs, expected, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("key_dim", [1, 8, 14])
+@pytest.mark.parametrize(("n", "top"), [(1, 1), (21, 1), (9, 3)])
+def test_distances_from_heads_to_the_keys_that_codes_name(n, top, key_dim):
+    rows, matrices = make(n, 19, 5, key_dim)
+    keys, codes = torch.randn(5, 7, key_dim), torch.randint(7, (n, 5, top), dtype=torch.int32)
+    found = again.distances(rows, matrices, keys, codes)
+    named = keys[torch.arange(5)[:, None], codes.long()].double()  # (n, C, top, d)
+    expected = (oracle.project(rows, matrices)[:, :, None] - named).square().sum(dim=3)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    assert torch.equal(again.distances(rows[-1:], matrices, keys, codes[-1:]), found[-1:])
+    codes[0, 3, 0] = 7
+    with pytest.raises(ValueError, match="codes: expected 0 to 6"):
+        again.distances(rows, matrices, keys, codes)
+
+
 @settings(max_examples=25, deadline=None)
 @given(
     seed=st.integers(0, 1 << 20),

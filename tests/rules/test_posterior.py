@@ -225,3 +225,17 @@ def test_classes_keep_their_proportions_at_the_cut(rng):
     assert np.bincount(column, minlength=Y) == pytest.approx([30, 30, 20, 20], abs=2)
     stand_for = torch.zeros(Y, dtype=torch.float64).index_add(0, column, weight)
     assert stand_for.tolist() == pytest.approx([1200, 1200, 800, 800])
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_likelihoods_that_are_kept_change_no_bit(parts, clusters, monkeypatch):
+    codes, y = problem(400)
+    asked = torch.arange(len(codes)).split(1) if parts == 1 else torch.arange(len(codes)).chunk(5)
+    state = learned(codes, y, clusters, parts)
+    solution = posterior.solve(state, None, 0.1, "balanced")
+    some = torch.cat([posterior.log_likelihoods(state, codes[rows], solution) for rows in asked])
+    assert bool(vars(solution)["_known"].is_known.any())
+    monkeypatch.setattr(posterior, "MOST_KNOWN", 0)
+    fresh = posterior.solve(learned(codes, y, clusters, parts), None, 0.1, "balanced")
+    assert torch.equal(posterior.log_likelihoods(state, codes, fresh), some)
+    assert "_known" not in vars(fresh)

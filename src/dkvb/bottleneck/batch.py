@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dkvb._support import validation
 from dkvb.bottleneck.lazy_rows import picked
-from dkvb.kernels.nearest import KeyIndex, refine, search, squared_distances
+from dkvb.kernels.nearest import KeyIndex, refine, search
 
 if TYPE_CHECKING:
     from dkvb.bottleneck.keys import Keys
@@ -89,17 +89,14 @@ class Batch:
         dtype = torch.uint16 if K <= 1 << 16 else torch.int32
         codes = torch.empty((n, C), dtype=dtype, device=device) if known is None else known
         squared = torch.empty((n, C) if distances else 0, dtype=torch.float64, device=device)
-        first_pairs, flat_keys = torch.arange(C, device=device) * K, keys.keys.flatten(0, 1)
         for part, x in self.chunks(keys.chunk_rows) if n else ():
-            heads = None
             if known is None:
-                found, heads, _ = nearest_keys(keys, x, None, None, 1, distances)
+                found, rows, _ = nearest_keys(keys, x)
                 codes[part] = found[:, :, 0].to(codes.dtype)
+            else:
+                found, rows = codes[part, :, None], keys.conditioning(x)
             if distances:
-                heads = keys.projection(keys.conditioning(x)) if heads is None else heads
-                own = flat_keys.index_select(0, (codes[part].long() + first_pairs).flatten())
-                flat = squared_distances(heads.flatten(0, 1), own[:, None])  # (r·C, 1)
-                squared[part] = flat.view(-1, C)
+                squared[part] = keys.projection.distances(rows, keys.keys, found)[:, :, 0]
         self.known_codes = codes
         if distances:
             self._distances = squared
@@ -140,10 +137,9 @@ def nearest_keys(
     index: KeyIndex | None = None,
     allowed: Tensor | None = None,
     top: int = 1,
-    with_heads: bool = False,
-) -> tuple[Tensor, Tensor | None, int]:
+) -> tuple[Tensor, Tensor, int]:
     """The `top` nearest keys (r, C, top) of embeddings x (r, m) among those that are `allowed` (as
-    `index` is laid out), the heads (r, C, d) if asked for, and how many codes were decided again.
+    `index` is laid out), the conditioned rows (r, p), and how many codes were decided again.
 
     The same for any batch size, number of threads and backend: where rounding could have changed
     the answer, it is decided again in float64, by sums in a fixed order where that does not do.
@@ -151,7 +147,7 @@ def nearest_keys(
     index = keys.index if index is None else index
     rows, moved = keys.conditioning.with_error(x)
     projection, heads = keys.projection, None
-    if top == 1 and not with_heads and index.backend == "cpu" and projection.has_float32:
+    if top == 1 and index.backend == "cpu" and projection.has_float32:
         codes, unsure = projection.nearest_in_float32(rows, moved, index)
     else:
         heads, error = projection.with_error(rows, moved)
@@ -169,7 +165,7 @@ def nearest_keys(
     if len(row):
         among = keys.first_of_equals if allowed is None else allowed
         codes[row, book] = keys.exact_codes(x[row], book, among, top)
-    return codes, heads, decided_again
+    return codes, rows, decided_again
 
 
 def chunk_elements(keys: Keys) -> int:

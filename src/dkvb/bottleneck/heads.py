@@ -13,7 +13,13 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from dkvb.kernels.nearest import KeyIndex, prepare_matrices, tree_sum, version
+from dkvb.kernels.nearest import (
+    KeyIndex,
+    prepare_matrices,
+    squared_distances,
+    tree_sum,
+    version,
+)
 
 _UNIT_STEPS = 2.0**24  # fixed point, of rows of unit length
 _STEPS = 2.0**12  # fixed point, of other rows, in quantization errors of the keys
@@ -170,6 +176,16 @@ class Projection:
         heads = version("again").project_pairs(rows, self.matrices, row, book)
         reach = 2.0**-52 * (self.width + 4) * rows.norm(dim=1) + moved  # (n,)
         return heads, reach[row] * self._norms[book]
+
+    def distances(self, rows: Tensor, keys: Tensor, codes: Tensor) -> Tensor:
+        """Squared L2 distances (n, C, top) float64 from the heads of rows (n, p) to the keys
+        (C, K, d) that codes (n, C, top) name."""
+        if self.has_float32:
+            found: Tensor = version("again").distances(rows, self.matrices, keys, codes.int())
+            return found
+        books = torch.arange(self.n_codebooks, device=keys.device)[:, None]
+        named = keys[books, codes.long()].flatten(0, 1)  # (n·C, top, d)
+        return squared_distances(self(rows).flatten(0, 1), named).view(codes.shape)
 
     def to(self, device: torch.device | str) -> Projection:
         moved = None if self.matrices is None else self.matrices.to(device)

@@ -19,7 +19,7 @@ from dkvb._support.hashing import bits, content_hash
 from dkvb.bottleneck.batch import chunk_elements, nearest_keys
 from dkvb.bottleneck.heads import Conditioning, FixedPoint, Projection
 from dkvb.bottleneck.key_clusters import KeyClusters, find_key_clusters
-from dkvb.kernels.nearest import KeyIndex, build_index, decide, squared_distances
+from dkvb.kernels.nearest import KeyIndex, build_index, decide
 
 HASHED_ELEMENTS = (1 << 20, 1 << 28)  # of keys that are compared at a time, on a CPU and on a GPU
 
@@ -162,13 +162,10 @@ class Keys:
         X = validation.rows(X, width=self.width)
         named = codes if codes.ndim == 3 else codes[:, :, None]  # (n, C, top)
         out = torch.empty(named.shape, dtype=torch.float64, device=self.device)
-        books = torch.arange(self.n_codebooks, device=self.device)[:, None]
         size = max(1, self.chunk_rows // named.shape[2])
         for part, x in validation.chunks(X, size, "X", self.device):
-            heads = self.projection(self.conditioning(x))
-            keys = self.keys[books, named[part].long()]  # (r, C, top, d)
-            flat = squared_distances(heads.flatten(0, 1), keys.flatten(0, 1))
-            out[part] = flat.view(out[part].shape)
+            rows = self.conditioning(x)
+            out[part] = self.projection.distances(rows, self.keys, named[part])
         return out.view(codes.shape)
 
     def exact_codes(self, x: Tensor, books: Tensor, allowed: Tensor, top: int = 1) -> Tensor:

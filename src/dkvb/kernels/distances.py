@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 
+from dkvb._support.memory import huge_empty
 from dkvb.kernels._numba import compiled, run, take
 from dkvb.kernels._simd import HEADS, PANEL, score_panels, score_panels_ahead
 from dkvb.kernels.nearest.cpu import pack_heads, prepare
@@ -40,7 +41,9 @@ class Panels:
         squares = b.square().sum(dim=1).expand(len(columns), -1)
         found = prepare(columns, squares)
         # In the order in which they are read: memory gives what is contiguous twice as fast.
-        return cls(found.keys.transpose(0, 1).contiguous(), found.bias[0], len(b))
+        panels = found.keys.transpose(0, 1)
+        rows = huge_empty(tuple(panels.shape), panels.dtype).copy_(panels)
+        return cls(rows, found.bias[0], len(b))
 
     def squared_distances(self, a: Tensor) -> tuple[Tensor, Tensor]:
         """Return squared distances (n, N) of rows a (n, p) float32 to these, and the lowest (n,).

@@ -153,8 +153,8 @@ def pool_logs(
 ) -> Tensor:
     """Row by row in the order of codebooks, so that a row's scores do not depend on its batch."""
     out = torch.zeros((len(pairs), len(constant)), dtype=torch.float64)
-    factors = Known.of(0, len(constant)) if known is None else known
-    tensors = (*own, *by_cluster, pairs, cells, shares, weights, constant, *factors, out)
+    nothing = Known(weights[:0], torch.zeros(0, dtype=torch.int64))
+    tensors = (*own, *by_cluster, pairs, cells, shares, weights, constant, *(known or nothing), out)
     arrays = (t.contiguous().numpy() for t in tensors)
     run(_pool_logs, -(-len(pairs) // ROWS), *arrays)
     return out

@@ -86,7 +86,9 @@ def pool_logs(
             reader, entry = _entries(by_cluster, own_cells)
             column = by_cluster.places[entry] % CLASS_STRIDE
             worth = (
-                weights[1 + partition, column] * shares[own_cells[reader]] * by_cluster.counts[entry]
+                weights[1 + partition, column]
+                * shares[own_cells[reader]]
+                * by_cluster.counts[entry]
             )
             inside.index_add_(0, reader * Y + column, worth)
         out.append(inside.view(-1, C, Y).log().sum(dim=1))

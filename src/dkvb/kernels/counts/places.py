@@ -7,8 +7,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from dkvb._support.memory import huge_empty
-
 CLASS_STRIDE = 1 << 20  # more than the number of classes
 NARROW = 1 << 31  # counts from here on need int64
 
@@ -24,11 +22,3 @@ class Known(NamedTuple):
 
     factors: Tensor  # (pairs, Y) float64
     is_known: Tensor  # (pairs,) int64, not 0 where the pair's factors were found
-
-    @classmethod
-    def of(cls, n_pairs: int, n_classes: int) -> Known:
-        """Nothing found yet."""
-        return cls(
-            huge_empty((n_pairs, n_classes), torch.float64),
-            torch.zeros(n_pairs, dtype=torch.int64),
-        )

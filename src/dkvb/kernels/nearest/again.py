@@ -1,4 +1,4 @@
-"""Codes decided again on the CPU, in float64: the head of one codebook, and its lowest scores."""
+"""What needs heads in float64 on the CPU: codes that are decided again, distances from keys."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dkvb.kernels._numba import compiled, run, take
-from dkvb.kernels._simd import DOUBLES, PANEL, sum_columns
-from dkvb.kernels.nearest.cpu import F32, F64, I32, Prepared
+from dkvb.kernels._simd import DOUBLES, PANEL, prefetch, sum_columns
+from dkvb.kernels.nearest.cpu import ALONE, F32, F64, I32, Prepared
 
 CODES = 32  # of a task
+AHEAD = 8  # rows whose keys are asked for before they are needed
 
 I64 = NDArray[np.int64]
 
@@ -30,21 +31,66 @@ def project_pairs(rows: Tensor, matrices: Tensor, row: Tensor, book: Tensor) -> 
 def _project_pairs(
     state: Any, worker: int, workers: int, rows: F64, matrices: F32, row: I64, book: I64, heads: F64
 ) -> None:
-    width, key_dim = matrices.shape[1:]
     task = take(state)
     while task * CODES < len(row):
         for at in range(task * CODES, min(task * CODES + CODES, len(row))):
-            z, matrix, head = rows[row[at]], matrices[book[at]], heads[at]
-            for first in range(0, key_dim - DOUBLES + 1, DOUBLES):
-                sum_columns(z, matrix, first, head)
-            if key_dim % DOUBLES and key_dim > DOUBLES:  # the last ones, some of which are known
-                sum_columns(z, matrix, key_dim - DOUBLES, head)
-            if key_dim < DOUBLES:
-                head[:] = 0
-                for i in range(width):
-                    for j in range(key_dim):
-                        head[j] += z[i] * matrix[i, j]
+            _project(rows[row[at]], matrices[book[at]], heads[at])
         task = take(state)
+
+
+@compiled
+def _project(z: F64, matrix: F32, head: F64) -> None:
+    """head (d,) = z (p,) · matrix (p, d)."""
+    width, key_dim = matrix.shape
+    for first in range(0, key_dim - DOUBLES + 1, DOUBLES):
+        sum_columns(z, matrix, first, head)
+    if key_dim % DOUBLES and key_dim > DOUBLES:  # the last ones, some of which are known
+        sum_columns(z, matrix, key_dim - DOUBLES, head)
+    if key_dim < DOUBLES:
+        head[:] = 0
+        for i in range(width):
+            for j in range(key_dim):
+                head[j] += z[i] * matrix[i, j]
+
+
+def distances(rows: Tensor, matrices: Tensor, keys: Tensor, codes: Tensor) -> Tensor:
+    """Squared distances (n, C, top) float64 from the heads of rows (n, p), by matrices (C, p, d),
+    to the keys (C, K, d) that codes (n, C, top) int32 name; the same in any batch."""
+    if codes.numel() and not 0 <= int(codes.min()) <= int(codes.max()) < keys.shape[1]:
+        raise ValueError(
+            f"codes: expected 0 to {keys.shape[1] - 1}; got {int(codes.min())} to "
+            f"{int(codes.max())}; were they made for other keys?"
+        )
+    out = torch.empty(codes.shape, dtype=torch.float64)
+    arrays = (rows.contiguous(), matrices.contiguous(), keys.contiguous(), codes.contiguous(), out)
+    tasks = min(len(keys), 1 + len(rows) * matrices.numel() // ALONE)
+    run(_distances, tasks, *(array.numpy() for array in arrays))
+    return out
+
+
+@compiled
+def _distances(
+    state: Any, worker: int, workers: int, rows: F64, matrices: F32, keys: F32, codes: I32, out: F64
+) -> None:
+    (n, n_codebooks, top), (_, n_pairs, key_dim) = codes.shape, keys.shape
+    head = np.empty(key_dim, np.float64)
+    book = take(state)
+    while book < n_codebooks:
+        for i in range(-AHEAD, n):
+            if i + AHEAD < n:
+                for rank in range(top):
+                    pair = book * n_pairs + codes[i + AHEAD, book, rank]
+                    prefetch(keys, pair * key_dim)
+                    prefetch(keys, pair * key_dim + key_dim - 1)
+            if i >= 0:
+                _project(rows[i], matrices[book], head)
+                for rank in range(top):
+                    key, squared = keys[book, codes[i, book, rank]], 0.0
+                    for j in range(key_dim):
+                        difference = head[j] - np.float64(key[j])
+                        squared += difference * difference
+                    out[i, book, rank] = squared
+        book = take(state)
 
 
 def refine(heads: Tensor, prepared: Prepared, bias: Tensor, books: Tensor) -> tuple[Tensor, Tensor]:

@@ -70,17 +70,6 @@ class Posterior:
     empty: Tensor  # (Y,) bool, classes without rows
     class_means: ClassMeans | None
 
-    def known(self, state: CountState, n: int) -> Known | None:
-        """Likelihoods that were found before, kept once more than a few rows have been scored;
-        None before, on other devices, and where all of them would take too much memory."""
-        asked = vars(self)["_asked"] = vars(self).get("_asked", 0) + n
-        pairs, classes = state.n_codebooks * state.n_pairs, len(self.constant)
-        most = MOST_KNOWN if state.device.type == "cpu" else 0
-        if "_known" not in vars(self) and asked > FEW_ROWS and pairs * classes <= most:
-            vars(self)["_known"] = Known.of(pairs, classes)
-        found: Known | None = vars(self).get("_known")
-        return found
-
     def scores(self, logs: Tensor, mean_scores: Tensor | None) -> Tensor:
         """Scores (n, Y) from log-likelihoods and the scores of class means, both (n, Y); −∞ for
         classes without rows."""
@@ -197,14 +186,21 @@ def log_likelihoods(state: CountState, codes: Tensor, solution: Posterior) -> Te
     if few and "_indexed" not in vars(state) and len(state.tallies) > 1 and not codes.is_cuda:
         scores: Tensor = pool_logs(*excerpt(state, codes), *likelihood)
         return scores  # merging the lists would take longer
-    lists, known, logs = indexed(state), solution.known(state, len(codes)), [solution.weights[:0]]
+    lists, logs, kept = indexed(state), [solution.weights[:0]], vars(solution)
+    # Likelihoods of pairs are kept once more than a few rows have been scored.
+    asked = kept["_asked"] = kept.get("_asked", 0) + len(codes)
+    size = state.n_codebooks * state.n_pairs, len(solution.constant)
+    fits = size[0] * size[1] <= MOST_KNOWN and not codes.is_cuda
+    if "_known" not in kept and asked > FEW_ROWS and fits:
+        factors = torch.from_numpy(np.empty(size))  # in huge pages, which torch does not ask for
+        kept["_known"] = Known(factors, torch.zeros(size[0], dtype=torch.int64))
     first_pairs = torch.arange(state.n_codebooks, device=codes.device) * state.n_pairs
     cells, shares = first_pairs[None, :0].int(), solution.constant[:0]
     if state.clusters is not None:
         cells, shares = state.clusters.cells, state.clusters.shares
     for part in codes.split(max(1, DENSE_ELEMENTS // (state.n_codebooks + len(shares)))):
         found = Found(*lists, part.long() + first_pairs, cells, shares)
-        logs.append(pool_logs(*found, *likelihood, known))
+        logs.append(pool_logs(*found, *likelihood, kept.get("_known")))
     return torch.cat(logs)
 
 
