@@ -236,15 +236,16 @@ def excerpt(state: CountState, codes: Tensor) -> Found:
     """What the pairs and clusters of a few rows with codes (n, C) hold, as lists of their own; on
     the CPU."""
     own = read(state, codes)  # (n, C, Y)
-    by_cluster, shares = own[:0], np.zeros(0)
+    by_cluster, shares, partitions = own[:0], np.zeros(0), 0
     if state.clusters is not None:
         first_pairs = torch.arange(state.n_codebooks, device=codes.device) * state.n_pairs
         cells = state.clusters.cells[:, (codes.long() + first_pairs).flatten()]  # (R, n·C)
         numbers = cells.cpu().numpy().astype(np.int64)
         by_cluster = of_pairs(state.by_cluster, numbers, len(state.per_class))
-        shares = state.clusters.shares.cpu().numpy()[numbers].ravel()
+        shares, partitions = state.clusters.shares.cpu().numpy()[numbers].ravel(), len(cells)
     pairs = torch.arange(codes.numel()).view(codes.shape)
-    places = torch.arange(len(shares), dtype=torch.int32).view(-1, codes.numel())  # (R, n·C)
+    places = torch.arange(len(shares), dtype=torch.int32)
+    places = places.view(partitions, codes.numel())  # (R, n·C)
     tables = _bounded_table(own), _bounded_table(by_cluster)
     return Found(*tables, pairs, places, torch.from_numpy(shares))
 
