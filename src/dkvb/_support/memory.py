@@ -16,15 +16,6 @@ SMALL = 1 << 28  # bytes that are not worth a look at what is free
 LINE = 64  # bytes of a cache line
 
 
-def huge_empty(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """Return an uninitialised CPU tensor in huge pages where the system has them on request.
-
-    NumPy asks for them (`madvise`), torch does not. What is read at random, or streamed from
-    memory, is read faster there.
-    """
-    return torch.from_numpy(np.empty(shape, torch.empty(0, dtype=dtype).numpy().dtype))
-
-
 def free_memory(device: torch.device | str = "cpu") -> int | None:
     """Return how many bytes can be allocated on a device; None where the system does not tell."""
     if torch.device(device).type == "cuda":

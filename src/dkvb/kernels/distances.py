@@ -42,7 +42,7 @@ class Panels:
         found = prepare(columns, squares)
         # In the order in which they are read: memory gives what is contiguous twice as fast.
         panels = found.keys.transpose(0, 1)
-        rows = huge_empty(tuple(panels.shape), panels.dtype).copy_(panels)
+        rows = huge_empty(panels.shape, panels.dtype).copy_(panels)
         return cls(rows, found.bias[0], len(b))
 
     def squared_distances(self, a: Tensor) -> tuple[Tensor, Tensor]:
