@@ -60,7 +60,8 @@ def test_the_classifier_learns_the_same_with_it(backend, monkeypatch):
     settings = {"n_neurons": 12, "k": 3, "switch_after": 30, "epochs": 2, "batch_size": 8}
 
     def learn():
-        model = SDMLPClassifier(learning_rate=0.5, **settings).partial_fit(X[:20], y[:20])
+        model = SDMLPClassifier(learning_rate=0.5, device=DEVICE, **settings)
+        model.partial_fit(X[:20], y[:20])
         return model.partial_fit(X[20:], y[20:])
 
     expected, calls = learn(), []

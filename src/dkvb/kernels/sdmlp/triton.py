@@ -44,7 +44,7 @@ def step(
         active,
         n,
         b,
-        2.0 / switch_after,
+        float(switch_after),
         RANK=k + 1,
         WIDTH=triton.next_power_of_2(n),
         num_warps=16 if n > 4096 else 4,
@@ -100,7 +100,7 @@ def step(
 
 @triton.jit
 def _compete(
-    before, answered, active, n, b, slope, RANK: tl.constexpr, WIDTH: tl.constexpr
+    before, answered, active, n, b, switch_after, RANK: tl.constexpr, WIDTH: tl.constexpr
 ) -> None:
     run = tl.program_id(1)
     row = (run * b + tl.program_id(0)).to(tl.int64) * n
@@ -111,7 +111,9 @@ def _compete(
     for _ in range(RANK):
         runner_up, where = tl.max(left, axis=0, return_indices=True)
         left = tl.where(column == where, -1.0, left)
-    switch = tl.load(answered + run * n + column, mask=column < n, other=0.0) * slope - 1.0
+    count = tl.load(answered + run * n + column, mask=column < n, other=0.0)
+    # Divided as IEEE says: a switch just below 1 would leave the runner-up active.
+    switch = tl.div_rn(2.0 * count, switch_after) - 1.0
     tl.store(active + row + column, tl.maximum(excited - switch * runner_up, 0.0), mask=column < n)
 
 
