@@ -66,7 +66,7 @@ def descend(
         values32.numpy(),
         table.numpy(),
         many,
-        codes.contiguous().numpy(),
+        (_on_huge_pages(codes) if len(orders) > 1 else codes.contiguous()).numpy(),
         y.to(torch.int64).contiguous().numpy(),
         orders.contiguous().numpy(),
         batch_size,
@@ -78,6 +78,11 @@ def descend(
     )
     if values32.data_ptr() != values.data_ptr():
         values.copy_(values32)
+
+
+def _on_huge_pages(codes: Tensor) -> Tensor:
+    """A copy of codes: every epoch reads their rows in another order."""
+    return huge_empty(codes.shape, codes.dtype).copy_(codes)
 
 
 def pool(values: Tensor, codes: Tensor) -> Tensor:
