@@ -23,7 +23,7 @@ from dkvb._support.files import FileError
 from dkvb.bottleneck.heads import Projection
 from dkvb.cli import _answers, app
 from dkvb.deploy.store import create, open_folder
-from dkvb.kernels.nearest import cpu
+from dkvb.kernels.nearest import again, cpu
 
 from ...support.files.models import bottleneck, keys, rows
 from .commands import dkvb, good
@@ -201,8 +201,8 @@ def test_labels_that_the_model_does_not_know_are_reported_apart(place):
 
 
 @pytest.mark.parametrize("threshold", [None, 0.9])
-def test_predict_searches_keys_once_and_projects_once(place, monkeypatch, threshold):
-    """Labels, probabilities and novelty of one file."""
+def test_predict_searches_keys_once_and_measures_distances_once(place, monkeypatch, threshold):
+    """Labels, probabilities and novelty of one file; both are passes over the rows."""
     X, y = rows()
     clf = bottleneck("counts", novelty_threshold=threshold).fit(X, y)
     create("model", clf, overwrite=True).close()
@@ -220,9 +220,11 @@ def test_predict_searches_keys_once_and_projects_once(place, monkeypatch, thresh
         monkeypatch.setattr(home, name, counted)
 
     count(cpu, "search")
+    count(cpu, "search_rows")
+    count(again, "distances")
     count(Projection, "__call__")
     good("predict", "model", "--data", "rows.npz", "--json")
-    assert calls == {"search": 1, "__call__": 1}
+    assert +calls == {"search_rows": 1, "distances": 1}
 
 
 # ------------------------------------------------------------------------------------------- items

@@ -34,7 +34,7 @@ CHOICES: dict[str, str] = {
     "data, and 1 after.",
     "weight-decay": "Three seeds, as in the paper; one backbone instead of five.",
     "cifar100": "500 epochs per task as in the paper's code. SDMLP has 2,000; one seed was "
-    "measured, in 191 s on an H200, pre-trained on CIFAR-10 and not tuned.",
+    "measured, in 196 s on an H200, pre-trained on CIFAR-10 and not tuned.",
     "imagenet": "20 epochs per task: the paper does not state them. Without files, synthetic "
     "embeddings of ImageNet's shape (one seed on an H200). Its command with CLIP embeddings: `dkvb "
     "reproduce imagenet --data DIR --encoder clip --seeds 1 --device cuda`.",
