@@ -49,8 +49,8 @@ def limits(size: Size, machine: Machine) -> dict[str, Limit]:
 
     An evaluation batch is two matrix products, of rows with the projection and of heads with keys,
     both counted in float32. An SGD step reads and writes one cache line for each row and codebook,
-    counted at the speed of a copy; what stays in a cache is faster. A batch of key initialisation is
-    the product of heads with keys alone.
+    counted at the speed of a copy; what stays in a cache is faster. A batch of key initialisation
+    is the product of heads with keys alone.
     """
     search = 2.0 * size.batch * size.n_codebooks * size.n_pairs * size.key_dim
     projection = 2.0 * size.batch * size.width * size.n_codebooks * size.key_dim
