@@ -289,18 +289,23 @@ def first_bit(typing_context: Any, bits: Any) -> Any:
     return types.int64(types.int64), generate
 
 
+def emit_prefetch(builder: Any, pointer: Any, locality: int) -> None:
+    """Emit an instruction that asks for the cache line of a pointer; locality 3: to the first-level
+    cache, 2: to the second."""
+    address, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
+    fetch = builder.module.declare_intrinsic(
+        "llvm.prefetch", [address], ir.FunctionType(ir.VoidType(), [address, *[flag] * 3])
+    )
+    builder.call(fetch, [builder.bitcast(pointer, address), *map(flag, (0, locality, 1))])
+
+
 @intrinsic
 def prefetch(typing_context: Any, array: Any, index: Any) -> Any:
     """Ask for the cache line of array.flat[index], which is not waited for; array is contiguous."""
 
     def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         data = make_array(sig.args[0])(context, builder, args[0]).data
-        address, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
-        fetch = builder.module.declare_intrinsic(
-            "llvm.prefetch", [address], ir.FunctionType(ir.VoidType(), [address, *[flag] * 3])
-        )
-        at = builder.bitcast(builder.gep(data, [args[1]]), address)
-        builder.call(fetch, [at, *map(flag, (0, 3, 1))])
+        emit_prefetch(builder, builder.gep(data, [args[1]]), locality=3)
         return context.get_dummy_value()
 
     return types.void(array, types.int64), generate
