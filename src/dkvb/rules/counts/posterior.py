@@ -28,7 +28,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dkvb._support.memory import huge_empty
 from dkvb.bottleneck.heads import FixedPoint
 from dkvb.kernels.counts import CLASS_STRIDE, Bounded, Known, backend, narrowed
 from dkvb.rules.counts.class_means import ClassMeans
@@ -193,7 +192,7 @@ def log_likelihoods(state: CountState, codes: Tensor, solution: Posterior) -> Te
     size = state.n_codebooks * state.n_pairs, len(solution.constant)
     fits = size[0] * size[1] <= MOST_KNOWN and not codes.is_cuda
     if "_known" not in kept and asked > FEW_ROWS and fits:
-        factors = huge_empty(size, torch.float64)
+        factors = torch.from_numpy(np.empty(size))  # on huge pages, which torch does not ask for
         kept["_known"] = Known(factors, torch.zeros(size[0], dtype=torch.int64))
     first_pairs = torch.arange(state.n_codebooks, device=codes.device) * state.n_pairs
     cells, shares = first_pairs[None, :0].int(), solution.constant[:0]
