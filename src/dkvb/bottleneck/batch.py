@@ -91,12 +91,13 @@ class Batch:
         squared = torch.empty((n, C) if distances else 0, dtype=torch.float64, device=device)
         for part, x in self.chunks(keys.chunk_rows) if n else ():
             if known is None:
-                found, rows, _ = nearest_keys(keys, x)
+                found, far, _ = nearest_keys(keys, x, distances=distances)
                 codes[part] = found[:, :, 0].to(codes.dtype)
             else:
-                found, rows = codes[part, :, None], keys.conditioning(x)
-            if distances:
-                squared[part] = keys.projection.distances(rows, keys.keys, found)[:, :, 0]
+                rows, named = keys.conditioning(x), codes[part, :, None]
+                far = keys.projection.distances(rows, keys.keys, named)[:, :, 0]
+            if far is not None:
+                squared[part] = far
         self.known_codes = codes
         if distances:
             self._distances = squared
@@ -137,24 +138,29 @@ def nearest_keys(
     index: KeyIndex | None = None,
     allowed: Tensor | None = None,
     top: int = 1,
-) -> tuple[Tensor, Tensor, int]:
+    distances: bool = False,
+) -> tuple[Tensor, Tensor | None, int]:
     """The `top` nearest keys (r, C, top) of embeddings x (r, m) among those that are `allowed` (as
-    `index` is laid out), the conditioned rows (r, p), and how many codes were decided again.
+    `index` is laid out), if asked for the squared distances (r, C) float64 to the nearest, and how
+    many codes were decided again.
 
     The same for any batch size, number of threads and backend: where rounding could have changed
     the answer, it is decided again in float64, by sums in a fixed order where that does not do.
     """
     index = keys.index if index is None else index
     rows, moved = keys.conditioning.with_error(x)
-    projection, heads = keys.projection, None
-    if top == 1 and index.backend == "cpu" and projection.has_float32:
+    projection, heads, squared = keys.projection, None, None
+    in_float32 = top == 1 and index.backend == "cpu" and projection.has_float32
+    if in_float32 and distances:
+        codes, unsure, squared = projection.nearest_with_distances(rows, moved, index)
+    elif in_float32:
         codes, unsure = projection.nearest_in_float32(rows, moved, index)
     else:
         heads, error = projection.with_error(rows, moved)
         codes, unsure = search(index, heads, top, error)
     book, row = torch.nonzero(unsure.T, as_tuple=True)
     decided_again = len(row)
-    if top == 1 and len(row):
+    if top == 1 and len(row) and squared is None:
         if heads is None:
             unsure_heads, slack = projection.pairs_with_error(rows, moved, row, book)
         else:
@@ -165,7 +171,9 @@ def nearest_keys(
     if len(row):
         among = keys.first_of_equals if allowed is None else allowed
         codes[row, book] = keys.exact_codes(x[row], book, among, top)
-    return codes, rows, decided_again
+    if distances and (squared is None or len(row)):
+        squared = projection.distances(rows, keys.keys, codes[:, :, :1])[:, :, 0]
+    return codes, squared, decided_again
 
 
 def chunk_elements(keys: Keys) -> int:

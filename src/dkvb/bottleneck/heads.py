@@ -167,6 +167,18 @@ class Projection:
         codes, unsure, _ = cpu.search_rows(rows, self._panels, *how)
         return codes, unsure
 
+    def nearest_with_distances(
+        self, rows: Tensor, moved: Tensor, index: KeyIndex
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """As `nearest_in_float32`, but decided in float64 where float32 is unsure, and the squared
+        distances (n, C) float64 to the keys found. Only if `has_float32`."""
+        reach = 2.0**-52 * (self.width + 4) * rows.norm(dim=1) + moved  # (n,)
+        errors = reach, self._norms * index.scale
+        how = index.layout, index.bias, *errors, index.reach, index.scale
+        found: tuple[Tensor, Tensor, Tensor]
+        found = version("again").search_with_distances(rows, self.matrices, *how)
+        return found
+
     def pairs_with_error(
         self, rows: Tensor, moved: Tensor, row: Tensor, book: Tensor
     ) -> tuple[Tensor, Tensor]:

@@ -193,66 +193,60 @@ def _scoring(ahead: bool) -> Any:
 
 
 @intrinsic
-def sum_columns(typing_context: Any, factors: Any, matrix: Any, first: Any, sums: Any) -> Any:
-    """sums[first : first + DOUBLES] = the same columns of factors (p,) · matrix (p, d), in float64.
+def sum_columns(
+    typing_context: Any, rows: Any, picked: Any, matrix: Any, first: Any, second: Any, sums: Any
+) -> Any:
+    """Columns first … first + DOUBLES − 1 and second … second + DOUBLES − 1 of the products of
+    HEADS rows with a matrix, in float64: sums[h] = rows[picked[h]] · matrix.
 
-    factors and sums are float64, matrix is float32, all contiguous; p is at least 1. Rows with an
-    even and with an odd index are summed apart: an addition need not wait for the one before it.
+    rows (n, p) and sums (HEADS, d) are float64, picked (HEADS,) int64, matrix (p, d) float32, all
+    contiguous; p is at least 1. Products are added in the order of the matrix's rows.
     """
-    signature = types.void(factors, matrix, types.int64, sums)
+    signature = types.void(rows, picked, matrix, types.int64, types.int64, sums)
 
     def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        factor, table, out = (
-            make_array(sig.args[at])(context, builder, args[at]) for at in (0, 1, 3)
+        row_array, places, table, out = (
+            make_array(sig.args[at])(context, builder, args[at]) for at in (0, 1, 2, 5)
         )
         width, stride = (builder.extract_value(table.shape, at) for at in (0, 1))
-        wide = ir.VectorType(ir.DoubleType(), DOUBLES)
-        narrow = ir.VectorType(_FLOAT, DOUBLES)
-        zeros = ir.Constant(wide, [0.0] * DOUBLES)
+        wide, narrow = ir.VectorType(ir.DoubleType(), DOUBLES), ir.VectorType(_FLOAT, DOUBLES)
         fma = cgutils.get_or_insert_function(
             builder.module, ir.FunctionType(wide, [wide] * 3), f"llvm.fmuladd.v{DOUBLES}f64"
         )
-
-        def add(total: Any, row: Any) -> Any:
-            at = builder.add(builder.mul(row, stride), args[2])
-            numbers = builder.fpext(_load(builder, table.data, at, narrow), wide)
-            scalar = builder.load(builder.gep(factor.data, [row]))
-            return builder.call(fma, [_splat(builder, scalar, DOUBLES), numbers, total])
-
-        before, inside = builder.block, builder.append_basic_block("rows")
-        odd, finish = builder.append_basic_block("odd"), builder.append_basic_block("finish")
-        pairs = builder.and_(width, _INDEX(-2))
-        after = builder.append_basic_block("after")
-        builder.cbranch(builder.icmp_signed(">", pairs, _INDEX(0)), inside, after)
+        begins = []
+        for h in range(HEADS):
+            place = builder.load(builder.gep(places.data, [_INDEX(h)]))
+            begins.append(builder.gep(row_array.data, [builder.mul(place, width)]))
+        tile = [(h, v) for h in range(HEADS) for v in range(2)]
+        before, inside = builder.block, builder.append_basic_block("inside")
+        finish = builder.append_basic_block("finish")
+        builder.branch(inside)
 
         builder.position_at_end(inside)
-        row, totals = builder.phi(_INDEX), [builder.phi(wide) for _ in range(2)]
+        row = builder.phi(_INDEX)
         row.add_incoming(_INDEX(0), before)
-        results = [add(totals[k], builder.add(row, _INDEX(k))) for k in range(2)]
-        following = builder.add(row, _INDEX(2))
+        totals = {at: builder.phi(wide) for at in tile}
+        columns = []
+        for column in args[3:5]:
+            at = builder.add(builder.mul(row, stride), column)
+            columns.append(builder.fpext(_load(builder, table.data, at, narrow), wide))
+        results = {}
+        for h in range(HEADS):
+            factor = _splat(builder, builder.load(builder.gep(begins[h], [row])), DOUBLES)
+            for v in range(2):
+                results[h, v] = builder.call(fma, [factor, columns[v], totals[h, v]])
+        following = builder.add(row, _INDEX(1))
         row.add_incoming(following, inside)
-        for total, result in zip(totals, results, strict=True):
-            total.add_incoming(zeros, before)
-            total.add_incoming(result, inside)
-        both = builder.fadd(*results)
-        builder.cbranch(builder.icmp_signed("<", following, pairs), inside, after)
-
-        builder.position_at_end(after)
-        even = builder.phi(wide)
-        even.add_incoming(zeros, before)
-        even.add_incoming(both, inside)
-        builder.cbranch(builder.icmp_signed("<", pairs, width), odd, finish)
-
-        builder.position_at_end(odd)
-        last = add(even, pairs)
-        builder.branch(finish)
+        for at in tile:
+            totals[at].add_incoming(ir.Constant(wide, [0.0] * DOUBLES), before)
+            totals[at].add_incoming(results[at], inside)
+        builder.cbranch(builder.icmp_signed("<", following, width), inside, finish)
 
         builder.position_at_end(finish)
-        total = builder.phi(wide)
-        total.add_incoming(even, after)
-        total.add_incoming(last, odd)
-        place = builder.bitcast(builder.gep(out.data, [args[2]]), wide.as_pointer())
-        builder.store(total, place, align=8)
+        for h, v in tile:
+            at = builder.add(builder.mul(stride, _INDEX(h)), args[3 + v])
+            place = builder.bitcast(builder.gep(out.data, [at]), wide.as_pointer())
+            builder.store(results[h, v], place, align=8)
         return context.get_dummy_value()
 
     return signature, generate

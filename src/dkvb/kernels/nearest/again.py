@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,13 +11,25 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dkvb.kernels._numba import compiled, run, take
-from dkvb.kernels._simd import DOUBLES, PANEL, prefetch, sum_columns
-from dkvb.kernels.nearest.cpu import ALONE, F32, F64, I32, Prepared
+from dkvb.kernels._simd import DOUBLES, HEADS, PANEL, prefetch, sum_columns
+from dkvb.kernels.nearest.cpu import (
+    ALONE,
+    F32,
+    F64,
+    I32,
+    ROWS,
+    Prepared,
+    make_scratch,
+    search_book,
+    slack_of,
+)
+from dkvb.kernels.nearest.bounds import DOUBLE_ROUNDOFF, tolerance_of
 
 CODES = 32  # of a task
-AHEAD = 8  # rows whose keys are asked for before they are needed
 
 I64 = NDArray[np.int64]
+
+_tolerance = compiled(tolerance_of)
 
 
 def project_pairs(rows: Tensor, matrices: Tensor, row: Tensor, book: Tensor) -> Tensor:
@@ -31,26 +44,134 @@ def project_pairs(rows: Tensor, matrices: Tensor, row: Tensor, book: Tensor) -> 
 def _project_pairs(
     state: Any, worker: int, workers: int, rows: F64, matrices: F32, row: I64, book: I64, heads: F64
 ) -> None:
+    picked, sums = np.empty(HEADS, np.int64), np.empty((HEADS, heads.shape[1]), np.float64)
     task = take(state)
     while task * CODES < len(row):
-        for at in range(task * CODES, min(task * CODES + CODES, len(row))):
-            _project(rows[row[at]], matrices[book[at]], heads[at])
+        at, last = task * CODES, min(task * CODES + CODES, len(row))
+        while at < last:
+            count = 1  # of pairs of one codebook, which mostly stand together
+            while count < HEADS and at + count < last and book[at + count] == book[at]:
+                count += 1
+            for h in range(HEADS):
+                picked[h] = row[at + min(h, count - 1)]
+            _project(rows, picked, matrices[book[at]], sums)
+            heads[at : at + count] = sums[:count]
+            at += count
         task = take(state)
 
 
 @compiled
-def _project(z: F64, matrix: F32, head: F64) -> None:
-    """head (d,) = z (p,) · matrix (p, d)."""
+def _project(rows: F64, picked: I64, matrix: F32, sums: F64) -> None:
+    """sums (HEADS, d) = rows[picked] (HEADS, p) · matrix (p, d); a row's do not depend on others."""
     width, key_dim = matrix.shape
-    for first in range(0, key_dim - DOUBLES + 1, DOUBLES):
-        sum_columns(z, matrix, first, head)
-    if key_dim % DOUBLES and key_dim > DOUBLES:  # the last ones, some of which are known
-        sum_columns(z, matrix, key_dim - DOUBLES, head)
-    if key_dim < DOUBLES:
-        head[:] = 0
+    if key_dim >= DOUBLES:  # the last ones may be found twice
+        for first in range(0, key_dim, 2 * DOUBLES):
+            first = min(first, max(0, key_dim - 2 * DOUBLES))
+            second = min(first + DOUBLES, key_dim - DOUBLES)
+            sum_columns(rows, picked, matrix, first, second, sums)
+    else:
+        sums[:] = 0
         for i in range(width):
-            for j in range(key_dim):
-                head[j] += z[i] * matrix[i, j]
+            for h in range(HEADS):
+                for j in range(key_dim):
+                    sums[h, j] += rows[picked[h], i] * matrix[i, j]
+
+
+def search_with_distances(
+    rows: Tensor,
+    matrices: Tensor,
+    prepared: Prepared,
+    bias: Tensor,
+    row_error: Tensor,
+    book_error: Tensor,
+    reach: Tensor,
+    scale: Tensor,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """As `cpu.search_rows` and `refine`, with heads in float64: codes (n, C, 1), where they are
+    unsure (n, C), and squared distances (n, C) float64 from heads to these keys.
+
+    `matrices` are those of the projection (C, p, d); `bias` is that of the keys (C, K) in float64,
+    `row_error` and `book_error` are for heads in float64.
+    """
+    n, n_codebooks = len(rows), len(matrices)
+    squared = torch.empty((n, n_codebooks), dtype=torch.float64)
+    codes = torch.empty((n, n_codebooks, 1), dtype=torch.int32)
+    unsure = torch.empty((n, n_codebooks), dtype=torch.bool)
+    index = (prepared.keys, prepared.bias, bias, row_error, book_error, reach, scale)
+    arrays = (rows.contiguous(), matrices, *index, squared, codes, unsure)
+    products = squared.numel() * matrices.shape[2] * (rows.shape[1] + prepared.n_pairs)
+    tasks = min(n_codebooks * -(-n // ROWS), 1 + products // ALONE)
+    run(_search_with_distances, tasks, *(array.numpy() for array in arrays))
+    return codes, unsure, squared
+
+
+@compiled
+def _search_with_distances(
+    state: Any,
+    worker: int,
+    workers: int,
+    rows: F64,
+    matrices: F32,
+    keys: F32,
+    bias: F32,
+    bias64: F64,
+    row_error: F64,
+    book_error: F64,
+    reach: F64,
+    scale: F64,
+    squared: F64,
+    codes: I32,
+    unsure: NDArray[np.bool_],
+) -> None:
+    (n, n_codebooks), key_dim, n_pairs = squared.shape, matrices.shape[2], bias64.shape[1]
+    chunks, most = (n + ROWS - 1) // ROWS, min(n, ROWS)
+    scratch, scaled = make_scratch(n, key_dim, 1), np.empty((most, key_dim), np.float32)
+    heads = np.empty((most, key_dim), np.float64)
+    slack, moved = np.zeros(ROWS + HEADS, np.float32), np.zeros(ROWS, np.float32)
+    picked, sums = np.empty(HEADS, np.int64), np.empty((HEADS, key_dim), np.float64)
+    key, scan = np.empty(key_dim, np.float64), _make_scan()
+    task = take(state)
+    while task < chunks * n_codebooks:
+        book, start = task // chunks, task % chunks * ROWS
+        stop = min(start + ROWS, n)
+        for first in range(start, stop, HEADS):
+            for h in range(HEADS):
+                picked[h] = min(first + h, n - 1)
+            _project(rows, picked, matrices[book], sums)
+            for i in range(first, min(first + HEADS, stop)):
+                norm, error = 0.0, row_error[i] * book_error[book]
+                for j in range(key_dim):
+                    head = sums[i - first, j] * scale[book]
+                    heads[i - start, j], scaled[i - start, j] = head, head
+                    norm += head * head
+                slack[i - start] = slack_of(key_dim, np.sqrt(norm), reach[book], error)
+                moved[i - start] = error
+        found = codes[start:stop, book], unsure[start:stop, book]
+        search_book(
+            scaled[: stop - start],
+            keys[book],
+            bias[book],
+            reach[book],
+            slack,
+            moved,
+            scratch,
+            found,
+        )
+        for i in range(start, stop):
+            head, error = heads[i - start], row_error[i] * book_error[book]
+            if unsure[i, book] and n_pairs > 1:
+                code, lowest, second = _lowest_two(head, keys[book], bias64[book], scan)
+                norm = np.sqrt((head * head).sum())
+                limit = _tolerance(key_dim, norm, reach[book], error, DOUBLE_ROUNDOFF)
+                codes[i, book, 0] = code
+                unsure[i, book] = not (second - lowest > limit and lowest < np.inf)
+            elif n_pairs == 1:
+                unsure[i, book] = False
+            code = codes[i, book, 0]
+            for j in range(key_dim):  # where the search has just read them
+                key[j] = keys[book, code // PANEL, j, code % PANEL]
+            squared[i, book] = _squared_distance(head, key) / scale[book] ** 2
+        task = take(state)
 
 
 def distances(rows: Tensor, matrices: Tensor, keys: Tensor, codes: Tensor) -> Tensor:
@@ -73,24 +194,32 @@ def _distances(
     state: Any, worker: int, workers: int, rows: F64, matrices: F32, keys: F32, codes: I32, out: F64
 ) -> None:
     (n, n_codebooks, top), (_, n_pairs, key_dim) = codes.shape, keys.shape
-    head = np.empty(key_dim, np.float64)
+    picked, sums = np.empty(HEADS, np.int64), np.empty((HEADS, key_dim), np.float64)
     book = take(state)
     while book < n_codebooks:
-        for i in range(-AHEAD, n):
-            if i + AHEAD < n:
+        for first in range(0, n, HEADS):
+            for h in range(HEADS):
+                picked[h] = min(first + h, n - 1)
                 for rank in range(top):
-                    pair = book * n_pairs + codes[i + AHEAD, book, rank]
+                    pair = book * n_pairs + codes[picked[h], book, rank]
                     prefetch(keys, pair * key_dim)
                     prefetch(keys, pair * key_dim + key_dim - 1)
-            if i >= 0:
-                _project(rows[i], matrices[book], head)
+            _project(rows, picked, matrices[book], sums)
+            for i in range(first, min(first + HEADS, n)):
                 for rank in range(top):
-                    key, squared = keys[book, codes[i, book, rank]], 0.0
-                    for j in range(key_dim):
-                        difference = head[j] - np.float64(key[j])
-                        squared += difference * difference
-                    out[i, book, rank] = squared
+                    key = keys[book, codes[i, book, rank]]
+                    out[i, book, rank] = _squared_distance(sums[i - first], key)
         book = take(state)
+
+
+@partial(compiled, in_order=True)
+def _squared_distance(head: F64, key: Any) -> float:
+    """The same bits wherever it is called."""
+    squared = 0.0
+    for j in range(len(head)):
+        difference = head[j] - np.float64(key[j])
+        squared += difference * difference
+    return squared
 
 
 def refine(heads: Tensor, prepared: Prepared, bias: Tensor, books: Tensor) -> tuple[Tensor, Tensor]:
@@ -117,25 +246,39 @@ def _refine(
     codes: I32,
     lowest: F64,
 ) -> None:
-    r = len(heads)
-    scores = np.empty(PANEL, np.float64)
-    # The lowest two of every PANEL-th key, side by side: numba vectorises this, but no minimum.
-    first, second = np.empty(PANEL, np.float64), np.empty(PANEL, np.float64)
-    panel_of = np.empty(PANEL, np.int64)
+    scan = _make_scan()
     task = take(state)
-    while task * CODES < r:
-        for i in range(task * CODES, min(task * CODES + CODES, r)):
-            _scan(heads[i], keys[books[i]], bias[books[i]], scores, first, second, panel_of)
-            best = 0
-            for w in range(PANEL):
-                if first[w] < first[best]:
-                    best = w
-            lowest[i, 0], lowest[i, 1] = first[best], second[best]
-            for w in range(PANEL):
-                if w != best:
-                    lowest[i, 1] = min(lowest[i, 1], first[w])
-            codes[i] = panel_of[best] * PANEL + best
+    while task * CODES < len(heads):
+        for i in range(task * CODES, min(task * CODES + CODES, len(heads))):
+            found = _lowest_two(heads[i], keys[books[i]], bias[books[i]], scan)
+            codes[i], lowest[i, 0], lowest[i, 1] = found
         task = take(state)
+
+
+@compiled
+def _make_scan() -> tuple[F64, F64, F64, I64]:
+    """What `_scan` writes to."""
+    scores, first, second = np.empty(PANEL), np.empty(PANEL), np.empty(PANEL)
+    return scores, first, second, np.empty(PANEL, np.int64)
+
+
+@compiled
+def _lowest_two(
+    head: F64, keys: F32, bias: F64, scan: tuple[F64, F64, F64, I64]
+) -> tuple[int, float, float]:
+    """The key with the lowest score in one codebook, its score and the next one."""
+    # The lowest two of every PANEL-th key, side by side: numba vectorises this, but no minimum.
+    scores, first, second, panel_of = scan
+    _scan(head, keys, bias, scores, first, second, panel_of)
+    best = 0
+    for w in range(PANEL):
+        if first[w] < first[best]:
+            best = w
+    next_lowest = second[best]
+    for w in range(PANEL):
+        if w != best:
+            next_lowest = min(next_lowest, first[w])
+    return panel_of[best] * PANEL + best, first[best], next_lowest
 
 
 @compiled

@@ -112,7 +112,7 @@ def _search(
 ) -> None:
     n, n_codebooks, key_dim = heads.shape
     chunks = (n + ROWS - 1) // ROWS
-    scratch = _scratch(n, key_dim, codes.shape[2])
+    scratch = make_scratch(n, key_dim, codes.shape[2])
     slack, moved = np.zeros(ROWS + HEADS, np.float32), np.zeros(ROWS, np.float32)
     task = take(state)
     while task < chunks * n_codebooks:
@@ -121,7 +121,7 @@ def _search(
         for i in range(start, stop):
             slack[i - start], moved[i - start] = tolerance[i, book], error[i, book]
         found = codes[start:stop, book], unsure[start:stop, book]
-        _search_book(
+        search_book(
             heads[start:stop, book],
             keys[book],
             bias[book],
@@ -135,7 +135,7 @@ def _search(
 
 
 @compiled
-def _scratch(n: int, key_dim: int, top: int) -> tuple[F32, F32, F32, I32]:
+def make_scratch(n: int, key_dim: int, top: int) -> tuple[F32, F32, F32, I32]:
     """Packed heads, scores, and the lowest and nearest of each head of a task."""
     groups = np.empty(((min(n, ROWS) + HEADS - 1) // HEADS, key_dim, HEADS), np.float32)
     scores = np.empty((HEADS, BLOCK * PANEL), np.float32)
@@ -144,7 +144,7 @@ def _scratch(n: int, key_dim: int, top: int) -> tuple[F32, F32, F32, I32]:
 
 
 @compiled
-def _search_book(
+def search_book(
     heads: F32,
     keys: F32,
     bias: F32,
@@ -175,6 +175,14 @@ def _search_book(
 
 
 _tolerance = compiled(tolerance_of)
+
+
+@compiled
+def slack_of(key_dim: int, norm: float, reach: float, error: float) -> float:
+    """The tolerance for a head in float32, infinite where its scores could overflow."""
+    if not norm * reach <= OVERFLOW:
+        return np.inf
+    return float(_tolerance(key_dim, norm, reach, error, UNIT_ROUNDOFF))
 
 
 @compiled
@@ -322,7 +330,7 @@ def _search_rows(
         task = take(state)
     wait(state, 2, workers)
 
-    scratch = _scratch(n, key_dim, 1)
+    scratch = make_scratch(n, key_dim, 1)
     slack, moved = np.zeros(ROWS + HEADS, np.float32), np.zeros(ROWS, np.float32)
     task -= chunks * n_panels
     while task < chunks * n_codebooks:
@@ -333,12 +341,9 @@ def _search_rows(
             for j in range(key_dim):
                 squared += np.float64(heads[i, book, j]) ** 2
             norm, error = np.sqrt(squared), row_error[i] * book_error[book]
-            slack[i - start] = _tolerance(key_dim, norm, reach[book], error, UNIT_ROUNDOFF)
-            if not norm * reach[book] <= OVERFLOW:
-                slack[i - start] = np.inf
-            moved[i - start] = error
+            slack[i - start], moved[i - start] = slack_of(key_dim, norm, reach[book], error), error
         found = codes[start:stop, book], unsure[start:stop, book]
-        _search_book(
+        search_book(
             heads[start:stop, book],
             keys[book],
             bias[book],
