@@ -19,9 +19,9 @@ def nearest(problem: Problem, codes: Tensor) -> str | None:
     """Codes (B, C) of the first batch against the float64 decision that defines them."""
     C = problem.size.n_codebooks
     found = codes[:ROWS].long()
-    x = problem.x[: len(found)].repeat_interleave(C, dim=0)
+    z = problem.keys.conditioning.centred(problem.x[: len(found)]).repeat_interleave(C, dim=0)
     books = torch.arange(C).repeat(len(found))
-    exact = problem.keys.exact_codes(x, books, problem.keys.first_of_equals).view(-1, C)
+    exact = problem.keys.exact_codes(z, books, problem.keys.first_of_equals).view(-1, C)
     wrong = int((found != exact).sum())
     return f"{wrong} of {found.numel()} codes differ from the oracle's" if wrong else None
 

@@ -114,9 +114,10 @@ def test_codes_depend_on_nothing_but_the_row(data, split, backend, top, seed):
     active[:, seed % K] = True
     books = torch.arange(C).repeat(len(X))
     for mask in (None, active):
-        expected = KEYS.exact_codes(
-            X.repeat_interleave(C, dim=0), books, first_of_equals(KEYS.keys, mask), top
-        ).view(len(X), C, top)
+        z = KEYS.conditioning.centred(X).repeat_interleave(C, dim=0)
+        expected = KEYS.exact_codes(z, books, first_of_equals(KEYS.keys, mask), top).view(
+            len(X), C, top
+        )
         how = {"top": top, "active": mask}
         assert torch.equal(KEYS.codes(X, **{"top": 1, **how}).int(), expected)
         parts = [KEYS.codes(x, backend=backend, **{"top": 1, **how}) for x in X.split(split)]

@@ -64,7 +64,8 @@ def canonical(keys: Keys, X: Tensor, active: Tensor | None = None, top: int = 1)
     """Every code (n, C, top) by the slow decision that defines it, one row at a time."""
     allowed = first_of_equals(keys.keys, active)
     books = torch.arange(keys.n_codebooks)
-    codes = [keys.exact_codes(x.expand(len(books), -1), books, allowed, top) for x in X]
+    rows = keys.conditioning.centred(X)
+    codes = [keys.exact_codes(z.expand(len(books), -1), books, allowed, top) for z in rows]
     return torch.stack(codes)
 
 

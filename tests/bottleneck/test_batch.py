@@ -47,7 +47,9 @@ def test_every_method_searches_once(problem, monkeypatch):
     searched = []
     real = batch_module.nearest_keys
     monkeypatch.setattr(
-        batch_module, "nearest_keys", lambda *how, **more: searched.append(len(how[1])) or real(*how, **more)
+        batch_module,
+        "nearest_keys",
+        lambda *how, **more: searched.append(len(how[1])) or real(*how, **more),
     )
     clf = BottleneckClassifier(keys)
     batch = clf.batch(X)

@@ -38,11 +38,14 @@ def test_the_exact_way_is_near_and_knows_no_company(width, normalise):
     x[0] = 0
     whole = Conditioning(torch.randn(width), torch.randn(width, 3), 0.5, normalise)
     for conditioning in (whole, Conditioning(whole.centre, None, 1.0, normalise)):
-        exact = conditioning.exact(x)
-        assert torch.equal(torch.cat([conditioning.exact(row[None]) for row in x]), exact)
-        distance = (conditioning(x) - exact).norm(dim=1)
-        assert (distance <= conditioning.with_error(x)[1]).all()
-        assert (conditioning.with_error(x)[1] <= 1e-12 * (1 + 100 * width)).all()
+        z = conditioning.centred(x)
+        exact = conditioning.exact(z)
+        alone = [conditioning.exact(conditioning.centred(row[None])) for row in x]
+        assert torch.equal(torch.cat(alone), exact)
+        torch.testing.assert_close(conditioning(x), exact, rtol=0, atol=1e-12 * (1 + 100 * width))
+        rows, error = conditioning.with_error(z)
+        assert ((rows - exact).norm(dim=1) <= error).all()
+        assert (error <= 1e-12 * (1 + 100 * width)).all()
 
 
 @pytest.mark.parametrize("kind", ["half-whitened", "whitened"])

@@ -1,19 +1,14 @@
-"""How much memory there is, how much of it is free, and memory on huge pages."""
+"""How much memory there is, and how much of it is free."""
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-import numpy as np
 import torch
-from torch import Tensor
 
 SMALL = 1 << 28  # bytes that are not worth a look at what is free
-LINE = 64  # bytes of a cache line
 
 
 def free_memory(device: torch.device | str = "cpu") -> int | None:
@@ -37,18 +32,6 @@ def total_memory(device: torch.device | str = "cpu") -> int | None:
     with suppress(OSError, ValueError):  # no limit, or not Linux
         return min(total, int(Path("/sys/fs/cgroup/memory.max").read_text()))
     return total
-
-
-def huge_empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-    """Return an uninitialised CPU tensor that begins at a cache line, for access in random order.
-
-    Linux gives huge pages to those who ask. numpy does for large arrays, torch does not; without,
-    the processor looks up the page of nearly every line it reads.
-    """
-    size = math.prod(shape) * dtype.itemsize
-    raw = np.empty(size + LINE, np.uint8)
-    start = -raw.ctypes.data % LINE
-    return torch.from_numpy(raw[start : start + size]).view(dtype).view(*shape)
 
 
 def _available() -> int | None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 # there 1/64 of the memory if that is more, since the CPU prepares each chunk while the GPU waits.
 CHUNK_ELEMENTS = {"cpu": 1 << 22, "cuda": 1 << 26}
 CHUNK_SHARE = 64
+FEW_ROWS = 512  # up to here, centred rows are kept: they are needed more than once
 
 
 class Batch:
@@ -43,6 +44,7 @@ class Batch:
         self.X = X
         self.known_codes = codes
         self._distances: Tensor | None = None
+        self._centred: Tensor | None = None
         self.shape = (len(X if codes is None else codes), len(keys.conditioning.centre))
 
     def __len__(self) -> int:
@@ -73,14 +75,26 @@ class Batch:
             assert self._distances is not None
         return self._distances
 
-    def chunks(self, size: int) -> Iterator[tuple[slice, Tensor]]:
-        """(slice, float32 embeddings on the device of the keys), at most `size` rows at a time."""
+    def chunks(self, size: int, centred: bool = False) -> Iterator[tuple[slice, Tensor]]:
+        """(slice, float32 embeddings on the device of the keys), at most `size` rows at a time;
+        `centred`: as float64 rows before the conditioning's linear map. Those of a few are kept."""
+        if centred and self._centred is not None:
+            return iter([(slice(0, len(self._centred)), self._centred)])
         device, checked, n = self.keys.keys.device, type(self.X) is np.ndarray, len(self.X)
         parts = (slice(start, min(start + size, n)) for start in range(0, n, size))
         if checked:
-            return ((part, torch.from_numpy(self.X[part]).to(device)) for part in parts)
-        read = validation.as_float32
-        return ((part, read(self.X[part], "X", part.start).to(device)) for part in parts)
+            found = ((part, torch.from_numpy(self.X[part]).to(device)) for part in parts)
+        else:
+            read = validation.as_float32
+            found = ((part, read(self.X[part], "X", part.start).to(device)) for part in parts)
+        if not centred:
+            return found
+        change = self.keys.conditioning.centred
+        rows = ((part, change(x)) for part, x in found)
+        if 0 < n <= min(size, FEW_ROWS):
+            self._centred = next(rows)[1]
+            return iter([(slice(0, n), self._centred)])
+        return rows
 
     def _search(self, distances: bool) -> None:
         """Find codes, if they are not known, and the distances to these keys if asked for."""
@@ -89,12 +103,12 @@ class Batch:
         dtype = torch.uint16 if K <= 1 << 16 else torch.int32
         codes = torch.empty((n, C), dtype=dtype, device=device) if known is None else known
         squared = torch.empty((n, C) if distances else 0, dtype=torch.float64, device=device)
-        for part, x in self.chunks(keys.chunk_rows) if n else ():
+        for part, z in self.chunks(keys.chunk_rows, centred=True) if n else ():
             if known is None:
-                found, far, _ = nearest_keys(keys, x, distances=distances)
+                found, far, _ = nearest_keys(keys, z, distances=distances)
                 codes[part] = found[:, :, 0].to(codes.dtype)
             else:
-                rows, named = keys.conditioning(x), codes[part, :, None]
+                rows, named = keys.conditioning.with_error(z)[0], codes[part, :, None]
                 far = keys.projection.distances(rows, keys.keys, named)[:, :, 0]
             if far is not None:
                 squared[part] = far
@@ -103,52 +117,53 @@ class Batch:
             self._distances = squared
 
 
-def embeddings(X: Any, estimator: Any = None) -> Any:
-    """Embeddings (n, m) for an estimator, or an error that says what is wrong with them.
+def embeddings(X: Any, estimator: Any = None, fresh: bool = True) -> Any:
+    """Embeddings (n, m) for an estimator, or an error that says what is wrong with them; unless
+    `fresh`, with the features of what it learned before.
 
     Arrays, lists and data frames become float32 arrays. Memory maps and tensors stay as they are,
     and their entries are checked when they are read.
     """
     if isinstance(X, np.memmap | Tensor):
-        return validation.rows(X)
-    from sklearn.utils import check_array  # the model itself needs torch and NumPy alone
+        rows = validation.rows(X)
+    else:
+        from sklearn.utils import check_array  # the model itself needs torch and NumPy alone
 
-    X = np.asarray(X) if isinstance(X, list | tuple) else X
-    if getattr(getattr(X, "dtype", None), "kind", "f") in "USMm":  # "0.5" would become 0.5
-        raise TypeError(f"X: expected numbers; got dtype {X.dtype}; convert to float32")
-    with np.errstate(over="ignore", invalid="ignore"):  # the check says better what is wrong
-        array = check_array(X, dtype=np.float32, order="C", estimator=estimator, input_name="X")
-    # torch knows neither read-only tensors nor negative strides, which a single row may have.
-    usable = array.flags.writeable and min(array.strides) >= 0
-    return np.asarray(array if usable else array.copy())
+        given = np.asarray(X) if isinstance(X, list | tuple) else X
+        if getattr(getattr(given, "dtype", None), "kind", "f") in "USMm":  # "0.5" would become 0.5
+            raise TypeError(f"X: expected numbers; got dtype {given.dtype}; convert to float32")
+        with np.errstate(over="ignore", invalid="ignore"):  # the check says better what is wrong
+            how = {"dtype": np.float32, "order": "C", "estimator": estimator, "input_name": "X"}
+            array = check_array(given, **how)
+        # torch knows neither read-only tensors nor negative strides, which a single row may have.
+        usable = array.flags.writeable and min(array.strides) >= 0
+        rows = np.asarray(array if usable else array.copy())
+    # Tensors have no names of features, and scikit-learn takes long to find out.
+    unnamed = isinstance(X, Tensor) and X.shape[1] == getattr(estimator, "n_features_in_", None)
+    if not fresh and not unnamed:
+        from sklearn.utils.validation import validate_data
 
-
-def check_features(X: Any, estimator: Any) -> None:
-    """Raise unless X (n, m) has the features of what the estimator learned before."""
-    if isinstance(X, Tensor) and X.shape[1] == getattr(estimator, "n_features_in_", None):
-        return  # tensors have no names of features, and scikit-learn takes long to find out
-    from sklearn.utils.validation import validate_data
-
-    validate_data(estimator, X, reset=False, skip_check_array=True)
+        validate_data(estimator, X, reset=False, skip_check_array=True)
+    return rows
 
 
 def nearest_keys(
     keys: Keys,
-    x: Tensor,
+    z: Tensor,
     index: KeyIndex | None = None,
     allowed: Tensor | None = None,
     top: int = 1,
     distances: bool = False,
 ) -> tuple[Tensor, Tensor | None, int]:
-    """The `top` nearest keys (r, C, top) of embeddings x (r, m) among those that are `allowed` (as
-    `index` is laid out), if asked for the squared distances (r, C) float64 to the nearest, and how
-    many codes were decided again.
+    """The `top` nearest keys (r, C, top) of centred rows z (r, m) among those that are `allowed`
+    (as `index` is laid out), if asked for the squared distances (r, C) float64 to the nearest, and
+    how many codes were decided again.
 
     The same for any batch size, number of threads and backend: where rounding could have changed
     the answer, it is decided again in float64, by sums in a fixed order where that does not do.
     """
     index = keys.index if index is None else index
-    rows, moved = keys.conditioning.with_error(x)
+    rows, moved = keys.conditioning.with_error(z)
     projection, heads, squared = keys.projection, None, None
     in_float32 = top == 1 and index.backend == "cpu" and projection.has_float32
     if in_float32 and distances:
@@ -170,7 +185,7 @@ def nearest_keys(
         row, book = row[~sure], book[~sure]
     if len(row):
         among = keys.first_of_equals if allowed is None else allowed
-        codes[row, book] = keys.exact_codes(x[row], book, among, top)
+        codes[row, book] = keys.exact_codes(z[row], book, among, top)
     if distances and (squared is None or len(row)):
         squared = projection.distances(rows, keys.keys, codes[:, :, :1])[:, :, 0]
     return codes, squared, decided_again

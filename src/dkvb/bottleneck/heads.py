@@ -7,12 +7,14 @@ here they are applied to rows. `FixedPoint` gives rows in whole numbers, whose s
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
 
+from dkvb.kernels import centring
 from dkvb.kernels.nearest import (
     KeyIndex,
     prepare_matrices,
@@ -60,28 +62,31 @@ class Conditioning:
 
     def __call__(self, x: Tensor) -> Tensor:
         """Embeddings (n, m) float32 → conditioned rows (n, p) float64."""
-        return self.with_error(x)[0]
-
-    def with_error(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Conditioned rows (n, p), and how far, in norm, each may lie from its exact one (n,)."""
         z = x.double() if self.power == 1.0 else self._elementwise(x)
-        unit = 2.0**-53 * (len(self.centre) + 4)
-        moved = torch.zeros(len(x), dtype=torch.float64, device=x.device)
         if self.normalise:
             norms = z.norm(dim=1, keepdim=True)
-            z, moved = z / torch.where(norms > 0, norms, 1.0), moved + unit
-        z = z - self.centre
-        if self._components64 is None:
-            return z, moved
-        return z @ self._components64, (moved + 2 * unit * z.norm(dim=1)) * self._reach
-
-    def exact(self, x: Tensor) -> Tensor:
-        """The same by sums in a fixed order: equal in any batch and on any device."""
-        z = x.double() if self.power == 1.0 else self._elementwise(x)
-        if self.normalise:
-            norms = tree_sum(z * z, dim=1).sqrt()[:, None]
             z = z / torch.where(norms > 0, norms, 1.0)
         z = z - self.centre
+        return z if self._components64 is None else z @ self._components64
+
+    @cached_property
+    def centred(self) -> Callable[[Tensor], Tensor]:
+        """The function that leads from embeddings (n, m) float32 to rows (n, m) float64 before the
+        linear map, equal in any batch and on any device."""
+        centred = centring.backend(self.centre.device).centred
+        how = {"centre": self.centre, "power": self.power, "normalise": self.normalise}
+        return partial(centred, **how)
+
+    def with_error(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        """Centred rows (n, m) → conditioned rows (n, p), and how far, in norm, each may lie from its
+        exact one (n,)."""
+        if self._components64 is None:
+            return z, torch.zeros(len(z), dtype=torch.float64, device=z.device)
+        unit = 2.0**-52 * (len(self.centre) + 4)
+        return z @ self._components64, z.norm(dim=1) * (unit * self._reach)
+
+    def exact(self, z: Tensor) -> Tensor:
+        """The same by sums in a fixed order: equal in any batch and on any device."""
         if self._components64 is None:
             return z
         return torch.cat([tree_sum(row[:, None] * self._components64, 0)[None] for row in z])
@@ -212,7 +217,6 @@ class FixedPoint:
     order, so that a row has the same products in any batch and on any device.
     """
 
-    conditioning: Conditioning  # without its linear map
     steps: float  # per unit, a power of two
     square_steps: float  # per squared step, a power of two
     axes: Tensor  # (m, p) float64, principal axes of the linear map, in fixed point of their own
@@ -235,10 +239,8 @@ class FixedPoint:
             squared = tree_sum(components.square(), dim=0)
             variances = 1 / squared.clamp(min=torch.finfo(torch.float64).tiny)
             axes = (components * variances.sqrt() * _AXIS_STEPS).round() / _AXIS_STEPS
-        before_axes = replace(conditioning, components=None)
-        return cls(before_axes, steps, squares, axes, variances)
+        return cls(steps, squares, axes, variances)
 
-    def rows(self, x: Tensor) -> Tensor:
-        """Embeddings (n, m) float32 → rows (n, m) float64 in steps, equal in any batch; rounded,
-        they are the whole numbers."""
-        return (self.conditioning.exact(x) * self.steps).clamp(-_LARGEST, _LARGEST)
+    def rows(self, z: Tensor) -> Tensor:
+        """Centred rows (n, m) → in steps, equal in any batch; rounded, they are whole numbers."""
+        return (z * self.steps).clamp_(-_LARGEST, _LARGEST)

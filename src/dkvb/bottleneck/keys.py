@@ -164,18 +164,18 @@ class Keys:
         out = torch.empty(named.shape, dtype=torch.float64, device=self.device)
         size = max(1, self.chunk_rows // named.shape[2])
         for part, x in validation.chunks(X, size, "X", self.device):
-            rows = self.conditioning(x)
+            rows, _ = self.conditioning.with_error(self.conditioning.centred(x))
             out[part] = self.projection.distances(rows, self.keys, named[part])
         return out.view(codes.shape)
 
-    def exact_codes(self, x: Tensor, books: Tensor, allowed: Tensor, top: int = 1) -> Tensor:
-        """The canonical codes (r, top), one codebook a row: x (r, m), books (r,)."""
+    def exact_codes(self, z: Tensor, books: Tensor, allowed: Tensor, top: int = 1) -> Tensor:
+        """The canonical codes (r, top) of centred rows z (r, m), in one codebook each, books (r,)."""
         largest = max(self.n_pairs, self.projection.width) * self.key_dim
         step = max(1, chunk_elements(self) // largest)
         parts = [torch.empty((0, top), dtype=torch.int32, device=self.device)]
-        for start in range(0, len(x), step):
+        for start in range(0, len(z), step):
             book = books[start : start + step]
-            rows = self.conditioning.exact(x[start : start + step])
+            rows = self.conditioning.exact(z[start : start + step])
             heads = self.projection.exact(rows, book)
             codes, squared = decide(heads, self.keys[book], allowed[book], top)
             # Where fewer than `top` keys are allowed, the last of them stands for the missing.
@@ -208,7 +208,8 @@ class Keys:
     ) -> Iterator[tuple[slice, Tensor, int]]:
         """Canonical codes by chunks: (slice, codes (r, C, top), how many were decided again)."""
         for part, x in validation.chunks(X, self.chunk_rows, "X", self.device):
-            codes, _, decided_again = nearest_keys(self, x, index, allowed, top)
+            z = self.conditioning.centred(x)
+            codes, _, decided_again = nearest_keys(self, z, index, allowed, top)
             yield part, codes, decided_again
 
     def _restricted(self, active: Tensor | None, backend: str | None) -> tuple[KeyIndex, Tensor]:

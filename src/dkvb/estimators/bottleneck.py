@@ -18,7 +18,7 @@ from torch import Tensor
 from dkvb._support import arrow, process_group, validation
 from dkvb._support.files import State
 from dkvb.bottleneck import Batch, Keys, fit_keys, growth
-from dkvb.bottleneck.batch import check_features, embeddings
+from dkvb.bottleneck.batch import embeddings
 from dkvb.bottleneck.key_data import subsample
 from dkvb.bottleneck.lazy_rows import picked
 from dkvb.estimators import journal
@@ -490,9 +490,7 @@ class BottleneckClassifier(ChangeableClassifier[LearnedState]):
             return np.asarray(X, dtype=np.float32)  # other processes may have rows
         if not isinstance(X, np.ndarray):
             X = arrow.without_labels(X)
-        rows = embeddings(X, self)
-        if not fresh:
-            check_features(X, self)
+        rows = embeddings(X, self, fresh)
         if keys is not None and rows.shape[1] != keys.width:
             raise ValueError(
                 f"X: expected width {keys.width}, that of the keys; got {rows.shape[1]}; "

@@ -13,9 +13,10 @@ logger "dkvb.kernels" says so at level INFO when a process begins to compile.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from contextlib import suppress
@@ -165,6 +166,7 @@ def run_together(kernel: Callable[..., None], tasks: int, *arguments: Any) -> No
         raise errors[0]
 
 
+LINE_BYTES = 64  # of a cache line
 _LINE = 8  # int64 numbers in a cache line: the two counters must not share one
 _TAKEN, _ARRIVED = 0, _LINE
 SPINS = 1 << 14  # looks at the counter, some microseconds, before another thread may run instead
@@ -216,6 +218,18 @@ def wait(state: NDArray[np.int64], meeting: int, workers: int) -> None:
         spins += 1
         if spins > SPINS:
             _give_way()
+
+
+def huge_empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+    """Return an uninitialised CPU tensor that begins at a cache line, for access in random order.
+
+    Linux gives huge pages to those who ask. numpy does for large arrays, torch does not; without,
+    the processor looks up the page of nearly every line it reads.
+    """
+    size = math.prod(shape) * dtype.itemsize
+    raw = np.empty(size + LINE_BYTES, np.uint8)
+    start = -raw.ctypes.data % LINE_BYTES
+    return torch.from_numpy(raw[start : start + size]).view(dtype).view(*shape)
 
 
 def check_codes(codes: Tensor, columns: Tensor, table: Tensor) -> None:

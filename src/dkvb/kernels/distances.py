@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 
-from dkvb._support.memory import huge_empty
-from dkvb.kernels._numba import compiled, run, take
+from dkvb.kernels._numba import compiled, huge_empty, run, take
 from dkvb.kernels._simd import HEADS, PANEL, score_panels, score_panels_ahead
 from dkvb.kernels.nearest.cpu import pack_heads, prepare
 

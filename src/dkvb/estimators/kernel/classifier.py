@@ -16,7 +16,7 @@ from torch import Tensor
 from dkvb._support import arrow, validation
 from dkvb._support.files import State
 from dkvb.bottleneck import Keys, fit_keys
-from dkvb.bottleneck.batch import check_features, embeddings
+from dkvb.bottleneck.batch import embeddings
 from dkvb.estimators.answers import Answers
 from dkvb.estimators.base import Floats, softmax
 from dkvb.estimators.changeable import ChangeableClassifier
@@ -424,10 +424,8 @@ class KernelClassifier(ChangeableClassifier[KernelState]):
         """Embeddings (n, m), as wide as those before where a width is `known`."""
         if not isinstance(X, np.ndarray):
             X = arrow.without_labels(X)
-        rows = embeddings(X, self)
-        if known:
-            check_features(X, self)
-        elif self.keys is not None and self.keys.width != rows.shape[1]:
+        rows = embeddings(X, self, fresh=not known)
+        if not known and self.keys is not None and self.keys.width != rows.shape[1]:
             raise ValueError(
                 f"X: expected width {self.keys.width}, that of the keys; got {rows.shape[1]}; "
                 "use embeddings of the encoder that the keys were fitted to"

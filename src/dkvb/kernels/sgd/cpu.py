@@ -14,10 +14,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dkvb._support.memory import huge_empty
 from dkvb.kernels._numba import (
     check_codes,
     compiled,
+    huge_empty,
     run,
     run_together,
     take,
@@ -57,7 +57,9 @@ def descend(
     batch_size = min(batch_size, orders.shape[1])
     values32 = values.to(torch.float32).contiguous()
     many = orders.numel() > LONG * n_pairs and n_columns < WIDE
-    width = _padded(n_columns) if many else n_columns
+    width = n_columns
+    if many:  # with columns added, so that an entry touches as few cache lines as can be
+        width = 1 << (width - 1).bit_length() if width <= 16 else -(-width // 16) * 16
     table = huge_empty((n_codebooks, n_pairs, width), torch.float32) if many else values32
     blocks = -(-n_codebooks // BOOKS)
     run_together(
@@ -132,11 +134,6 @@ def _visit(
             else:
                 add_entries(books, local, size, part)
         block = take(state)
-
-
-def _padded(n_columns: int) -> int:
-    """Columns with some added, so that an entry touches as few cache lines as can be."""
-    return 1 << (n_columns - 1).bit_length() if n_columns <= 16 else -(-n_columns // 16) * 16
 
 
 @compiled

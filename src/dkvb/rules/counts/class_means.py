@@ -61,13 +61,14 @@ def sums_of(batch: Batch, class_index: Tensor, n_classes: int) -> ClassSums:
     )
     sums = torch.zeros((n_classes, m + p + 1), dtype=torch.int64, device=class_index.device)
     high, uncarried = None, 0
-    for part, x in batch.chunks(max(1, min(_CHUNK_ELEMENTS // m, _CHUNK_ROWS))):
-        rows = space.rows(x).round()
+    size = max(1, min(_CHUNK_ELEMENTS // m, _CHUNK_ROWS))
+    for part, z in batch.chunks(size, centred=True):
+        rows = space.rows(z).round()
         lengths = rows.clamp(-_LARGEST_ENTRY, _LARGEST_ENTRY).long().square().sum(dim=1)
         squares = torch.cat([(rows @ space.axes).square(), lengths.double()[:, None]], dim=1)
         squares = (squares * space.square_steps).clamp(max=_LARGEST_SQUARE).round()
         sums.index_add_(0, class_index[part], torch.cat([rows, squares], dim=1).long())
-        uncarried += len(x)
+        uncarried += len(z)
         if uncarried >= _CHUNK_ROWS:
             (sums, high), uncarried = in_limbs(sums, high), 0
     return ClassSums(sums, high) if high is None else in_limbs(sums, high)
@@ -162,10 +163,11 @@ class ClassMeans:
     def scores(self, batch: Batch) -> Tensor:
         """Scores (n, Y) float64, up to a constant of each row."""
         parts = [self.offset.new_zeros((0, len(self.offset)))]
-        for _, x in batch.chunks(max(1, _CHUNK_ELEMENTS // len(self.matrix))):
-            rows = self.space.rows(x)
+        size = max(1, _CHUNK_ELEMENTS // len(self.matrix))
+        for _, z in batch.chunks(size, centred=True):
+            rows = self.space.rows(z)
             whole = rows.round()
-            fraction = ((rows - whole) * _FRACTION).round()
+            fraction = rows.sub_(whole).mul_(_FRACTION).round_()
             products = whole @ self.matrix + fraction @ self.matrix / _FRACTION  # each exact
             parts.append(products * self.unit + self.offset)
         return torch.cat(parts)
