@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from dkvb._support.hashing import bits
 from dkvb.kernels import counts as tally
-from dkvb.kernels.counts import CLASS_STRIDE
+from dkvb.kernels.counts import CLASS_STRIDE, cpu, oracle
 
 BACKENDS = ["oracle", "cpu"]
 lists = st.dictionaries(
@@ -126,3 +126,16 @@ def test_codes_outside_the_table_are_refused(code):
     codes[2, 1] = code
     with pytest.raises(ValueError, match="codes: expected 0 to 10"):
         tally.backend("cpu", "cpu").count(codes, class_index, 11)
+
+
+@pytest.mark.parametrize(("n", "width", "n_classes"), [(1, 1, 1), (7, 65, 20), (100, 13, 100)])
+def test_scores_of_class_means_have_the_bits_of_the_oracle(n, width, n_classes):
+    generator = torch.Generator().manual_seed(n)
+    z = torch.randn(n, width, dtype=torch.float64, generator=generator)
+    z[0, 0] = 1e12  # which is too large for the fixed point
+    matrix = torch.randint(-(1 << 20), 1 << 20, (width, n_classes), generator=generator).double()
+    offset = torch.randn(n_classes, dtype=torch.float64, generator=generator)
+    how = (2.0**12, matrix, 0.37 * 2.0**-30, offset)
+    found = cpu.mean_scores(z, *how)
+    assert torch.equal(found, oracle.mean_scores(z, *how))
+    assert torch.equal(found[-1:], cpu.mean_scores(z[-1:], *how))

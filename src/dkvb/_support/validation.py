@@ -5,6 +5,7 @@ Each error names the argument, what was expected, what came, and the remedy.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator
 from functools import cache
 from numbers import Integral, Real
@@ -159,6 +160,8 @@ def as_float32(X: Any, name: str = "X", first_row: int = 0) -> Tensor:
         # row, reversed, counts as contiguous, but torch knows no negative strides.
         usable = array.flags.writeable and min(array.strides, default=0) >= 0
         tensor = torch.from_numpy(array if usable else array.copy())
+    if math.isfinite(tensor.sum()):  # as it mostly is, and then nothing is infinite or NaN
+        return tensor
     finite = torch.isfinite(tensor).all(dim=-1)
     if not bool(finite.all()):
         bad = torch.nonzero(~finite)[:, 0]

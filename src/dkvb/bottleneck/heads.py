@@ -14,7 +14,8 @@ from functools import cached_property, partial
 import torch
 from torch import Tensor
 
-from dkvb.kernels import centring
+from dkvb.kernels import centring, choose
+from dkvb.kernels.counts import LARGEST
 from dkvb.kernels.nearest import (
     KeyIndex,
     prepare_matrices,
@@ -23,9 +24,9 @@ from dkvb.kernels.nearest import (
     version,
 )
 
+FEW_ROWS = 64  # up to here, laying out the matrix takes most of the time of a matrix product
 _UNIT_STEPS = 2.0**24  # fixed point, of rows of unit length
 _STEPS = 2.0**12  # fixed point, of other rows, in quantization errors of the keys
-_LARGEST = 2.0**32
 _AXIS_STEPS = 2.0**27  # fixed point of principal axes
 _UNIT_SQUARES = 2.0**-18  # fixed point of squares, per squared step, of rows of unit length
 _SQUARES = 2.0**-8  # and of others
@@ -57,6 +58,12 @@ class Conditioning:
         return None if self.components is None else self.components.double()
 
     @cached_property
+    def _longest(self) -> Tensor:
+        """No row of unit length is longer than this once it is centred."""
+        length = float(self.centre.double().norm())
+        return self.centre.new_full((1,), 1 + 2.0**-20 + length, dtype=torch.float64)
+
+    @cached_property
     def _reach(self) -> float:
         return 1.0 if self.components is None else float(self.components.norm())
 
@@ -78,12 +85,15 @@ class Conditioning:
         return partial(centred, **how)
 
     def with_error(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        """Centred rows (n, m) → conditioned rows (n, p), and how far, in norm, each may lie from its
-        exact one (n,)."""
-        if self._components64 is None:
+        """Centred rows (n, m) → conditioned rows (n, p), and how far, in norm, each may lie from
+        its exact one (n,)."""
+        if self.components is None or self._components64 is None:
             return z, torch.zeros(len(z), dtype=torch.float64, device=z.device)
-        unit = 2.0**-52 * (len(self.centre) + 4)
-        return z @ self._components64, z.norm(dim=1) * (unit * self._reach)
+        length = self._longest.expand(len(z)) if self.normalise else z.norm(dim=1)
+        error = length * (2.0**-52 * (len(self.centre) + 4) * self._reach)
+        if len(z) <= FEW_ROWS and choose(z.device) == "cpu":
+            return version("again").multiply(z, self.components), error
+        return z @ self._components64, error
 
     def exact(self, z: Tensor) -> Tensor:
         """The same by sums in a fixed order: equal in any batch and on any device."""
@@ -243,4 +253,4 @@ class FixedPoint:
 
     def rows(self, z: Tensor) -> Tensor:
         """Centred rows (n, m) → in steps, equal in any batch; rounded, they are whole numbers."""
-        return (z * self.steps).clamp_(-_LARGEST, _LARGEST)
+        return (z * self.steps).clamp_(-LARGEST, LARGEST)

@@ -169,7 +169,7 @@ class Keys:
         return out.view(codes.shape)
 
     def exact_codes(self, z: Tensor, books: Tensor, allowed: Tensor, top: int = 1) -> Tensor:
-        """The canonical codes (r, top) of centred rows z (r, m), in one codebook each, books (r,)."""
+        """The canonical codes (r, top) of centred rows z (r, m), each in one codebook (r,)."""
         largest = max(self.n_pairs, self.projection.width) * self.key_dim
         step = max(1, chunk_elements(self) // largest)
         parts = [torch.empty((0, top), dtype=torch.int32, device=self.device)]

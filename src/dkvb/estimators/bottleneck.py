@@ -551,7 +551,8 @@ class BottleneckClassifier(ChangeableClassifier[LearnedState]):
 
     def _ready(self) -> LearnedState:
         """What was learned, if there is anything to predict from."""
-        check_is_fitted(self, "_state")
+        if not hasattr(self, "_state"):
+            check_is_fitted(self, "_state")  # which says so
         state = self._state
         if not state.class_counts.any():
             raise NotFittedError("All that was learned was unlearned: learn something first.")

@@ -184,15 +184,32 @@ def fetch_add(typing_context: Any, counters: Any, index: Any, amount: Any) -> An
 
 
 @intrinsic
-def read_atomic(typing_context: Any, counters: Any, index: Any) -> Any:
-    """Read counters[index], atomically."""
+def read_atomic(typing_context: Any, numbers: Any, index: Any) -> Any:
+    """Read numbers[index], atomically."""
 
     def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        data = make_array(sig.args[0])(context, builder, args[0]).data
-        place = builder.gep(data, [args[1]])
-        return builder.load_atomic(place, "seq_cst", 8, typ=ir.IntType(64))
+        place, size = _place(context, builder, sig, args)
+        return builder.load_atomic(place, "seq_cst", size, typ=ir.IntType(8 * size))
 
-    return types.int64(counters, types.int64), generate
+    return numbers.dtype(numbers, types.int64), generate
+
+
+@intrinsic
+def write_atomic(typing_context: Any, numbers: Any, index: Any, value: Any) -> Any:
+    """Write numbers[index], atomically: who reads it has what was written before."""
+
+    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        place, size = _place(context, builder, sig, args)
+        builder.store_atomic(args[2], place, "seq_cst", size)
+        return context.get_dummy_value()
+
+    return types.void(numbers, types.int64, numbers.dtype), generate
+
+
+def _place(context: Any, builder: Any, sig: Any, args: Any) -> tuple[Any, int]:
+    """Where numbers[index] is, of the first two arguments, and how many bytes it has."""
+    data = make_array(sig.args[0])(context, builder, args[0]).data
+    return builder.gep(data, [args[1]]), sig.args[0].dtype.bitwidth // 8
 
 
 # Lets another thread run on this core; matters when there are more threads than cores.

@@ -299,7 +299,7 @@ def prefetch(typing_context: Any, array: Any, index: Any) -> Any:
 
     def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         data = make_array(sig.args[0])(context, builder, args[0]).data
-        emit_prefetch(builder, builder.gep(data, [args[1]]), locality=3)
+        emit_prefetch(builder, builder.gep(data, [args[1]]), locality=2)
         return context.get_dummy_value()
 
     return types.void(array, types.int64), generate

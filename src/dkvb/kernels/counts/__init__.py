@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from dkvb.kernels import choose
-from dkvb.kernels.counts.places import CLASS_STRIDE, NARROW, Known, narrowed
+from dkvb.kernels.counts.places import CLASS_STRIDE, LARGEST, NARROW, Known, narrowed
 
-__all__ = ["CLASS_STRIDE", "NARROW", "Bounded", "Known", "backend", "narrowed"]
+__all__ = ["CLASS_STRIDE", "LARGEST", "NARROW", "Bounded", "Known", "backend", "narrowed"]
 
 
 class Bounded(NamedTuple):

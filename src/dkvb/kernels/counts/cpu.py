@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,10 +11,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dkvb._support.hashing import scalar_bits
-from dkvb.kernels._numba import check_codes, compiled, fetch_add, read_atomic, run, take
+from dkvb.kernels._numba import check_codes, compiled, read_atomic, run, take, write_atomic
 from dkvb.kernels._simd import prefetch
 from dkvb.kernels.counts import oracle
-from dkvb.kernels.counts.places import CLASS_STRIDE, NARROW, Known, narrowed
+from dkvb.kernels.counts.places import (
+    CLASS_STRIDE,
+    FRACTION,
+    LARGEST,
+    NARROW,
+    Known,
+    narrowed,
+)
 
 if TYPE_CHECKING:
     from dkvb.kernels.counts import Bounded
@@ -25,6 +33,8 @@ CELLS = 1 << 26  # of a table of counts that is filled at a time: 256 MB
 CELLS_PER_ROW = 2  # of a codebook's table: with more, sorting the places is quicker
 FACTORS = 8  # of which the logarithm is taken together
 LINE = 8  # float64 numbers in a cache line
+FEW_SCORES = 1 << 13  # up to here, a matrix product takes longer to begin than to end
+ALONE = 1 << 18  # factors below which a second worker costs more than it brings
 
 I32 = NDArray[np.int32]
 I64 = NDArray[np.int64]
@@ -153,10 +163,11 @@ def pool_logs(
 ) -> Tensor:
     """Row by row in the order of codebooks, so that a row's scores do not depend on its batch."""
     out = torch.zeros((len(pairs), len(constant)), dtype=torch.float64)
-    nothing = Known(weights[:0], torch.zeros(0, dtype=torch.int64))
-    tensors = (*own, *by_cluster, pairs, cells, shares, weights, constant, *(known or nothing), out)
+    known = known or Known(weights[:0], torch.zeros(0, dtype=torch.int8))
+    tensors = (*own, *by_cluster, pairs, cells, shares, weights, constant, *known, out)
     arrays = (t.contiguous().numpy() for t in tensors)
-    run(_pool_logs, -(-len(pairs) // ROWS), *arrays)
+    tasks = min(-(-len(pairs) // ROWS), 1 + pairs.numel() * len(constant) // ALONE)
+    run(_pool_logs, tasks, *arrays)
     return out
 
 
@@ -177,7 +188,7 @@ def _pool_logs(
     weights: F64,
     constant: F64,
     factors: F64,
-    is_known: I64,
+    is_known: NDArray[np.int8],
     out: F64,
 ) -> None:
     (n, n_codebooks), n_columns, keeps = pairs.shape, len(constant), len(is_known) > 0
@@ -223,12 +234,44 @@ def _pool_logs(
                     product *= inside
                     if keeps:  # another worker may write the same numbers at the same time
                         factors[pair] = inside
-                        fetch_add(is_known, pair, 1)
+                        write_atomic(is_known, pair, np.int8(1))
                 # One logarithm for a few factors: more could leave the range of float64.
                 if c % FACTORS == FACTORS - 1 or c == n_codebooks - 1:
                     out[i] += np.log(product)
                     product[:] = 1.0
         task = take(state)
+
+
+def mean_scores(z: Tensor, steps: float, matrix: Tensor, unit: float, offset: Tensor) -> Tensor:
+    """In one loop over a few rows; sums of whole numbers are exact in any order."""
+    if len(z) * matrix.shape[1] > FEW_SCORES:
+        return oracle.mean_scores(z, steps, matrix, unit, offset)
+    out = torch.empty((len(z), matrix.shape[1]), dtype=torch.float64)
+    arrays = [t.contiguous().numpy() for t in (z, matrix.T, offset, out)]
+    _mean_scores(steps, unit, *arrays)
+    return out
+
+
+@partial(compiled, in_order=True)
+def _mean_scores(steps: float, unit: float, z: F64, columns: F64, offset: F64, out: F64) -> None:
+    n_columns, width = columns.shape
+    whole, fraction = np.empty(width), np.empty(width)
+    for i in range(len(z)):
+        for j in range(width):
+            row = min(max(z[i, j] * steps, -LARGEST), LARGEST)
+            whole[j] = np.rint(row)
+            fraction[j] = np.rint((row - whole[j]) * FRACTION)
+        for y in range(n_columns):
+            product = _dot(whole, columns[y]) + _dot(fraction, columns[y]) / FRACTION
+            out[i, y] = product * unit + offset[y]
+
+
+@compiled
+def _dot(a: F64, b: F64) -> float:
+    total = 0.0
+    for j in range(len(a)):
+        total += a[j] * b[j]
+    return total
 
 
 def hash_codes(codes: Tensor, factors: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from dkvb._support.hashing import bits
-from dkvb.kernels.counts.places import CLASS_STRIDE, narrowed
+from dkvb.kernels.counts.places import CLASS_STRIDE, FRACTION, LARGEST, narrowed
 
 if TYPE_CHECKING:
     from dkvb.kernels.counts import Bounded
@@ -93,6 +93,16 @@ def pool_logs(
             inside.index_add_(0, reader * Y + column, worth)
         out.append(inside.view(-1, C, Y).log().sum(dim=1))
     return torch.cat(out)
+
+
+def mean_scores(z: Tensor, steps: float, matrix: Tensor, unit: float, offset: Tensor) -> Tensor:
+    """Rows z (n, m) float64 in steps times a matrix (m, Y) of whole numbers in a unit, plus an
+    offset (Y,): (n, Y) float64. A row is a whole number and a fraction in whole numbers, whose
+    products with the matrix are exact in any order."""
+    rows = (z * steps).clamp_(-LARGEST, LARGEST)
+    whole = rows.round()
+    fraction = rows.sub_(whole).mul_(FRACTION).round_()
+    return (whole @ matrix + fraction @ matrix / FRACTION) * unit + offset
 
 
 def hash_codes(codes: Tensor, factors: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Where counts stand in a list, pair · CLASS_STRIDE + class, and how they are held."""
+"""Where counts stand in a list, pair · CLASS_STRIDE + class, and how numbers are held."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from torch import Tensor
 
 CLASS_STRIDE = 1 << 20  # more than the number of classes
 NARROW = 1 << 31  # counts from here on need int64
+LARGEST = 2.0**32  # of rows in steps of a fixed point
+FRACTION = 2.0**20  # steps of what rounding takes from rows
 
 
 def narrowed(counts: Tensor) -> Tensor:
@@ -21,4 +23,4 @@ class Known(NamedTuple):
     """What `pool_logs` takes the logarithm of, kept by pair: found when a row first reads it."""
 
     factors: Tensor  # (pairs, Y) float64
-    is_known: Tensor  # (pairs,) int64, not 0 where the pair's factors were found
+    is_known: Tensor  # (pairs,) int8, 1 where the pair's factors were found

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from dkvb.kernels._numba import compiled, run, take
 from dkvb.kernels._simd import DOUBLES, HEADS, PANEL, prefetch, sum_columns
+from dkvb.kernels.nearest.bounds import DOUBLE_ROUNDOFF, tolerance_of
 from dkvb.kernels.nearest.cpu import (
     ALONE,
     F32,
@@ -23,7 +24,6 @@ from dkvb.kernels.nearest.cpu import (
     search_book,
     slack_of,
 )
-from dkvb.kernels.nearest.bounds import DOUBLE_ROUNDOFF, tolerance_of
 
 CODES = 32  # of a task
 
@@ -38,6 +38,25 @@ def project_pairs(rows: Tensor, matrices: Tensor, row: Tensor, book: Tensor) -> 
     arrays = (rows.contiguous(), matrices.contiguous(), row.contiguous(), book.contiguous(), heads)
     run(_project_pairs, -(-len(row) // CODES), *(array.numpy() for array in arrays))
     return heads
+
+
+def multiply(rows: Tensor, matrix: Tensor) -> Tensor:
+    """The product (n, d) float64 of a few rows (n, p) float64 and a matrix (p, d) float32; a row's
+    does not depend on others."""
+    out = torch.empty((len(rows), matrix.shape[1]), dtype=torch.float64)
+    _multiply(rows.contiguous().numpy(), matrix.contiguous().numpy(), out.numpy())
+    return out
+
+
+@compiled
+def _multiply(rows: F64, matrix: F32, out: F64) -> None:
+    picked, sums = np.empty(HEADS, np.int64), np.empty((HEADS, matrix.shape[1]), np.float64)
+    for first in range(0, len(rows), HEADS):
+        for h in range(HEADS):
+            picked[h] = min(first + h, len(rows) - 1)
+        _project(rows, picked, matrix, sums)
+        for i in range(first, min(first + HEADS, len(rows))):
+            out[i] = sums[i - first]
 
 
 @compiled
@@ -62,7 +81,8 @@ def _project_pairs(
 
 @compiled
 def _project(rows: F64, picked: I64, matrix: F32, sums: F64) -> None:
-    """sums (HEADS, d) = rows[picked] (HEADS, p) · matrix (p, d); a row's do not depend on others."""
+    """sums (HEADS, d) = rows[picked] (HEADS, p) · matrix (p, d); a row's do not depend on
+    others."""
     width, key_dim = matrix.shape
     if key_dim >= DOUBLES:  # the last ones may be found twice
         for first in range(0, key_dim, 2 * DOUBLES):

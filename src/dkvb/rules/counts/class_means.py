@@ -30,6 +30,7 @@ from torch import Tensor
 from dkvb._support.validation import check_memory
 from dkvb.bottleneck import Batch
 from dkvb.bottleneck.heads import FixedPoint
+from dkvb.kernels.counts import backend
 from dkvb.kernels.nearest import tree_sum
 from dkvb.rules.counts.class_sums import HALF, LIMB, MASK, ClassSums, in_limbs
 
@@ -43,7 +44,6 @@ TEMPERATURE, UNCERTAIN_ROWS = 2.2, 8.0
 TEMPERATURE_WIDTH = math.log(1.5)  # how well the temperature is known before rows are left out
 _LARGEST_ENTRY, _LARGEST_SQUARE = 2.0**26, 2.0**45  # of rows and squares that are summed
 _LARGEST_NORM = 2.0**27  # of a column of the matrix: its products with rows stay below 2⁵³
-_FRACTION = 2.0**20  # steps of what rounding takes from rows
 _CHUNK_ELEMENTS = 1 << 22  # of rows in float64 at a time: 32 MB
 _CHUNK_ROWS = 1 << 15  # at a time at most; the sums of twice as many stay below 2⁶¹
 
@@ -162,15 +162,11 @@ class ClassMeans:
 
     def scores(self, batch: Batch) -> Tensor:
         """Scores (n, Y) float64, up to a constant of each row."""
-        parts = [self.offset.new_zeros((0, len(self.offset)))]
-        size = max(1, _CHUNK_ELEMENTS // len(self.matrix))
-        for _, z in batch.chunks(size, centred=True):
-            rows = self.space.rows(z)
-            whole = rows.round()
-            fraction = rows.sub_(whole).mul_(_FRACTION).round_()
-            products = whole @ self.matrix + fraction @ self.matrix / _FRACTION  # each exact
-            parts.append(products * self.unit + self.offset)
-        return torch.cat(parts)
+        how, size = (self.matrix, self.unit, self.offset), _CHUNK_ELEMENTS // len(self.matrix)
+        mean_scores = backend(self.offset.device).mean_scores
+        chunks = batch.chunks(max(1, size), centred=True)
+        parts = [mean_scores(z, self.space.steps, *how) for _, z in chunks]
+        return torch.cat(parts) if parts else self.offset.new_zeros((0, len(self.offset)))
 
     def linear(self) -> tuple[Tensor, Tensor]:
         """Matrix (m, Y) and offsets (Y,) that lead from rows to scores, as exported graphs have

@@ -70,7 +70,7 @@ class Counts:
 
 def votes_of(state: CountState, pairs: Tensor, order: Tensor) -> Counts:
     """The counts of some pairs (T,), classes in the order given (Y,)."""
-    return _entries([(indexed(state)[0], pairs)], order, None)
+    return _entries([(indexed(state).own, pairs)], order, None)
 
 
 def posterior_of(
@@ -78,7 +78,7 @@ def posterior_of(
 ) -> tuple[Counts, Tensor, Tensor]:
     """The same with clusters, and the scale and base (Y,) that lead from summed logarithms to
     scores."""
-    own, by_cluster = indexed(state)
+    own, by_cluster = indexed(state)[:2]
     C, lists = state.n_codebooks, [(own, pairs)]
     clusters = torch.zeros((0, len(pairs)), dtype=torch.int64)
     shares = torch.zeros((0, C, 0), dtype=torch.float64)

@@ -186,22 +186,18 @@ def log_likelihoods(state: CountState, codes: Tensor, solution: Posterior) -> Te
     if few and "_indexed" not in vars(state) and len(state.tallies) > 1 and not codes.is_cuda:
         scores: Tensor = pool_logs(*excerpt(state, codes), *likelihood)
         return scores  # merging the lists would take longer
-    lists, logs, kept = indexed(state), [solution.weights[:0]], vars(solution)
+    found, logs, kept = indexed(state), [solution.weights[:0]], vars(solution)
     # Likelihoods of pairs are kept once more than a few rows have been scored.
     asked = kept["_asked"] = kept.get("_asked", 0) + len(codes)
     size = state.n_codebooks * state.n_pairs, len(solution.constant)
     fits = size[0] * size[1] <= MOST_KNOWN and not codes.is_cuda
     if "_known" not in kept and asked > FEW_ROWS and fits:
         factors = torch.from_numpy(np.empty(size))  # on huge pages, which torch does not ask for
-        kept["_known"] = Known(factors, torch.zeros(size[0], dtype=torch.int64))
-    first_pairs = torch.arange(state.n_codebooks, device=codes.device) * state.n_pairs
-    cells, shares = first_pairs[None, :0].int(), solution.constant[:0]
-    if state.clusters is not None:
-        cells, shares = state.clusters.cells, state.clusters.shares
-    for part in codes.split(max(1, DENSE_ELEMENTS // (state.n_codebooks + len(shares)))):
-        found = Found(*lists, part.long() + first_pairs, cells, shares)
-        logs.append(pool_logs(*found, *likelihood, kept.get("_known")))
-    return torch.cat(logs)
+        kept["_known"] = Known(factors, torch.zeros(size[0], dtype=torch.int8))
+    for part in codes.split(max(1, DENSE_ELEMENTS // (state.n_codebooks + len(found.shares)))):
+        read = found._replace(pairs=part.long() + found.pairs)
+        logs.append(pool_logs(*read, *likelihood, kept.get("_known")))
+    return logs[1] if len(logs) == 2 else torch.cat(logs)
 
 
 def contributions(state: CountState, codes: Tensor, solution: Posterior) -> Tensor:
@@ -219,10 +215,10 @@ def votes(state: CountState, codes: Tensor) -> Tensor:
     if len(codes) <= FEW_ROWS:
         return torch.from_numpy(read(state, codes).mean(axis=1)).to(codes.device)
     C, Y = state.n_codebooks, len(state.per_class)
-    first_pairs = torch.arange(C, device=codes.device) * state.n_pairs
     parts = codes.split(max(1, DENSE_ELEMENTS // (C + Y)))
-    found, pool = indexed(state)[0], backend(state.device).pool
-    return torch.cat([pool(found, part.long() + first_pairs, Y) for part in parts]).double() / C
+    found, pool = indexed(state), backend(state.device).pool
+    counts = [pool(found.own, part.long() + found.pairs, Y) for part in parts]
+    return torch.cat(counts).double() / C
 
 
 def read(state: CountState, codes: Tensor) -> NDArray[np.int64]:
@@ -250,12 +246,17 @@ def excerpt(state: CountState, codes: Tensor) -> Found:
     return Found(*tables, pairs, places, torch.from_numpy(shares))
 
 
-def indexed(state: CountState) -> tuple[Bounded, Bounded]:
-    """All counts of keys and of clusters, and where the entries of each begin; found once."""
-    known: tuple[Bounded, Bounded] | None = vars(state).get("_indexed")
+def indexed(state: CountState) -> Found:
+    """All counts of keys and of clusters, and where the entries of each begin; `pairs` are the
+    first of each codebook (C,). Found once."""
+    known: Found | None = vars(state).get("_indexed")
     if known is None:
+        device = state.per_class.device
+        first_pairs = torch.arange(state.n_codebooks, device=device) * state.n_pairs
+        cells, shares = first_pairs[None, :0].int(), first_pairs[:0].double()
         sizes = [(state.tallies, state.n_codebooks * state.n_pairs)]
         if state.clusters is not None:
+            cells, shares = state.clusters.cells, state.clusters.shares
             sizes.append((state.by_cluster, state.clusters.sizes.numel()))
         found = []
         for lists, size in sizes:
@@ -263,7 +264,7 @@ def indexed(state: CountState) -> tuple[Bounded, Bounded]:
             cell = torch.arange(size + 1, device=one.places.device)
             bounds = torch.searchsorted(one.places, cell * CLASS_STRIDE)
             found.append(Bounded(one.places, one.counts, bounds))
-        known = vars(state)["_indexed"] = (found[0], found[-1])
+        known = vars(state)["_indexed"] = Found(found[0], found[-1], first_pairs, cells, shares)
     return known
 
 
