@@ -5,6 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dkvb import kernels
 from dkvb.kernels.distances import DEPTH, Panels
 
 
@@ -30,3 +31,36 @@ def test_a_row_has_the_same_distances_in_any_batch(n):
     assert torch.equal(whole, alone)
     assert float(panels.squared_distances(b)[1].max()) < 1e-3  # never below zero, near it
     assert float(panels.squared_distances(b)[0].min()) >= 0
+
+
+@given(
+    st.integers(1, 9),
+    st.integers(1, 1200),
+    st.integers(1, 40),
+    st.integers(1, 20),
+    st.floats(1e-4, 10),
+    st.integers(0, 2**31),
+)
+@settings(max_examples=25, deadline=None)
+def test_weighted_sums_of_a_kernel_are_those_of_float64(n, many, width, columns, gamma, seed):
+    generator = torch.Generator().manual_seed(seed)
+    a, b = (torch.randn((rows, width), generator=generator) for rows in (n, many))
+    weights = torch.randn((many, columns), dtype=torch.float64, generator=generator)
+    panels = Panels.of(b)
+    found, lowest = panels.rbf_sums(a, gamma, weights)
+    squared, nearest = panels.squared_distances(a)
+    expected = torch.exp(-gamma * squared.double()) @ weights
+    torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-8)
+    assert torch.equal(lowest, nearest)
+
+
+def test_sums_are_the_same_in_any_batch_and_with_any_number_of_threads(monkeypatch):
+    generator = torch.Generator().manual_seed(3)
+    a, b = (torch.randn((rows, 70), generator=generator) for rows in (5, 3000))
+    weights, panels = torch.randn((3000, 9), dtype=torch.float64), Panels.of(b)
+    whole, _ = panels.rbf_sums(a, 0.01, weights)
+    alone = torch.cat([panels.rbf_sums(row[None], 0.01, weights)[0] for row in a])
+    assert torch.equal(whole, alone)
+    for threads in (1, 3):
+        monkeypatch.setattr(kernels, "threads", threads)
+        assert torch.equal(panels.rbf_sums(a, 0.01, weights)[0], whole)

@@ -199,8 +199,8 @@ def sum_columns(
     """Columns first … first + DOUBLES − 1 and second … second + DOUBLES − 1 of the products of
     HEADS rows with a matrix, in float64: sums[h] = rows[picked[h]] · matrix.
 
-    rows (n, p) and sums (HEADS, d) are float64, picked (HEADS,) int64, matrix (p, d) float32, all
-    contiguous; p is at least 1. Products are added in the order of the matrix's rows.
+    rows (n, p) and sums (HEADS, d) are float64, picked (HEADS,) int64, matrix (p, d) float32 or
+    float64, all contiguous; p is at least 1. Products are added in the order of the matrix's rows.
     """
     signature = types.void(rows, picked, matrix, types.int64, types.int64, sums)
 
@@ -229,7 +229,10 @@ def sum_columns(
         columns = []
         for column in args[3:5]:
             at = builder.add(builder.mul(row, stride), column)
-            columns.append(builder.fpext(_load(builder, table.data, at, narrow), wide))
+            if sig.args[2].dtype == types.float64:
+                columns.append(_load(builder, table.data, at, wide))
+            else:
+                columns.append(builder.fpext(_load(builder, table.data, at, narrow), wide))
         results = {}
         for h in range(HEADS):
             factor = _splat(builder, builder.load(builder.gep(begins[h], [row])), DOUBLES)

@@ -20,7 +20,7 @@ from dkvb.estimators.kernel.conjugate_gradients import (
     preconditioner,
 )
 from dkvb.estimators.kernel.examples import CHUNK, Distinct, Examples
-from dkvb.estimators.kernel.functions import KernelFunction, squared_distances
+from dkvb.estimators.kernel.functions import RBF, KernelFunction, squared_distances
 from dkvb.estimators.kernel.ridge import Inverse, Solved
 from dkvb.estimators.kernel.ways import select_way
 
@@ -91,26 +91,34 @@ class Solution:
 
     def scores_and_nearest(self, x: Tensor, factors: Tensor) -> tuple[Tensor, Tensor]:
         """`scores` and `nearest_distances` of embeddings x (n, m) at once."""
+        fits = self.z.dtype == torch.float32 and self.z.numel() <= MOST_LAID_OUT
+        if len(x) <= FEW_INPUTS and fits and self.z.device.type == "cpu":
+            return self._of_a_few(x, factors)
         scores, nearest = [], []
         for part in x.split(max(1, _CELLS // max(1, len(self.z)))):
-            kernel, near = self._kernel_and_nearest(self.conditioned(part))
+            z = self.conditioned(part)
+            kernel, near = self.function.with_nearest(z, self.z, self.squares)
             scores.append(kernel.double() @ self.alpha)
             nearest.append(near)
         return torch.cat(scores) * factors, torch.cat(nearest).double().cpu()
 
-    def _kernel_and_nearest(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        """The kernel (n, N) of conditioned rows z (n, p), and the nearest squared distance (n,)."""
-        few = len(z) <= FEW_INPUTS and self.z.numel() <= MOST_LAID_OUT
-        laid_out = self.z.dtype == torch.float32 and self.z.device.type == "cpu"
-        if not (few and laid_out):
-            return self.function.with_nearest(z, self.z, self.squares)
-        squared, nearest = self.panels.squared_distances(z)
-        n = self.panels.n_rows
-        if n < len(self.z):
-            rest = squared_distances(z, self.z[n:], self.squares[n:])
-            squared = torch.cat([squared, rest], dim=1)
-            nearest = torch.minimum(nearest, rest.amin(dim=1))
-        return self.function.of_distances(squared, z.square().sum(dim=1), self.squares), nearest
+    def _of_a_few(self, x: Tensor, factors: Tensor) -> tuple[Tensor, Tensor]:
+        """`scores_and_nearest` of a few embeddings, of which operations of torch take longer to
+        begin than to end."""
+        z = self.conditioning.with_error(self.conditioning.centred(x.cpu()))[0].float()
+        n, alpha, squares = self.panels.n_rows, self.alpha, z.square().sum(dim=1)
+        if self.function.kind == RBF:
+            scores, nearest = self.panels.rbf_sums(z, self.function.gamma, alpha)
+        else:
+            squared, nearest = self.panels.squared_distances(z)
+            kernel = self.function.of_distances(squared, squares, self.squares[:n])
+            scores = kernel.double() @ alpha[:n]
+        if n < len(self.z):  # rows that have come since the others were laid out
+            squared = squared_distances(z, self.z[n:], self.squares[n:])
+            nearest = torch.minimum(nearest, squared.amin(dim=1))
+            kernel = self.function.of_distances(squared, squares, self.squares[n:])
+            scores = scores + kernel.double() @ alpha[n:]
+        return scores * factors, nearest.double()
 
     def conditioned(self, x: Tensor) -> Tensor:
         """Conditioned rows (n, p) of embeddings x (n, m)."""

@@ -1,8 +1,8 @@
 """Embeddings after signed power, L2 normalisation and centring: the same bits on any device.
 
 Sums, products, quotients and roots are rounded alike everywhere; squares are summed over a fixed
-binary tree (`nearest.tree_sum`). Of powers this holds for 1 and ½, which keys are fitted with. `oracle` says what is computed; `cpu` does it in one compiled
-loop.
+binary tree (`nearest.tree_sum`). Of powers this holds for 1 and ½, which keys are fitted with.
+`oracle` says what is computed; `cpu` does it in one compiled loop.
 """
 
 from __future__ import annotations

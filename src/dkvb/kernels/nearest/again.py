@@ -54,7 +54,7 @@ def _multiply(rows: F64, matrix: F32, out: F64) -> None:
     for first in range(0, len(rows), HEADS):
         for h in range(HEADS):
             picked[h] = min(first + h, len(rows) - 1)
-        _project(rows, picked, matrix, sums)
+        project(rows, picked, matrix, sums)
         for i in range(first, min(first + HEADS, len(rows))):
             out[i] = sums[i - first]
 
@@ -73,14 +73,14 @@ def _project_pairs(
                 count += 1
             for h in range(HEADS):
                 picked[h] = row[at + min(h, count - 1)]
-            _project(rows, picked, matrices[book[at]], sums)
+            project(rows, picked, matrices[book[at]], sums)
             heads[at : at + count] = sums[:count]
             at += count
         task = take(state)
 
 
 @compiled
-def _project(rows: F64, picked: I64, matrix: F32, sums: F64) -> None:
+def project(rows: F64, picked: I64, matrix: Any, sums: F64) -> None:
     """sums (HEADS, d) = rows[picked] (HEADS, p) · matrix (p, d); a row's do not depend on
     others."""
     width, key_dim = matrix.shape
@@ -157,7 +157,7 @@ def _search_with_distances(
         for first in range(start, stop, HEADS):
             for h in range(HEADS):
                 picked[h] = min(first + h, n - 1)
-            _project(rows, picked, matrices[book], sums)
+            project(rows, picked, matrices[book], sums)
             for i in range(first, min(first + HEADS, stop)):
                 norm, error = 0.0, row_error[i] * book_error[book]
                 for j in range(key_dim):
@@ -224,7 +224,7 @@ def _distances(
                     pair = book * n_pairs + codes[picked[h], book, rank]
                     prefetch(keys, pair * key_dim)
                     prefetch(keys, pair * key_dim + key_dim - 1)
-            _project(rows, picked, matrices[book], sums)
+            project(rows, picked, matrices[book], sums)
             for i in range(first, min(first + HEADS, n)):
                 for rank in range(top):
                     key = keys[book, codes[i, book, rank]]
