@@ -209,7 +209,8 @@ def _decided_again(keys: Keys, x: Tensor) -> float:
     index = build_index(keys.keys, keys.first_of_equals)
     unsure = 0
     for part in x.split(4096):
-        heads, error = keys.projection.with_error(*keys.conditioning.with_error(part))
+        rows = keys.conditioning.with_error(keys.conditioning.centred(part))
+        heads, error = keys.projection.with_error(*rows)
         unsure += int(search(index, heads, 1, error)[1].sum())
     return unsure / (len(x) * keys.n_codebooks)
 

@@ -201,8 +201,8 @@ def test_labels_that_the_model_does_not_know_are_reported_apart(place):
 
 
 @pytest.mark.parametrize("threshold", [None, 0.9])
-def test_predict_searches_keys_once_and_measures_distances_once(place, monkeypatch, threshold):
-    """Labels, probabilities and novelty of one file; both are passes over the rows."""
+def test_predict_searches_keys_and_measures_distances_in_one_pass(place, monkeypatch, threshold):
+    """Labels, probabilities and novelty of one file."""
     X, y = rows()
     clf = bottleneck("counts", novelty_threshold=threshold).fit(X, y)
     create("model", clf, overwrite=True).close()
@@ -222,9 +222,10 @@ def test_predict_searches_keys_once_and_measures_distances_once(place, monkeypat
     count(cpu, "search")
     count(cpu, "search_rows")
     count(again, "distances")
+    count(again, "search_with_distances")
     count(Projection, "__call__")
     good("predict", "model", "--data", "rows.npz", "--json")
-    assert +calls == {"search_rows": 1, "distances": 1}
+    assert +calls == {"search_with_distances": 1}
 
 
 # ------------------------------------------------------------------------------------------- items
