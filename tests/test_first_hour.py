@@ -60,7 +60,7 @@ ELSEWHERE = {
         (EMBEDDING + "test_data_options.py", "test_fit_learn_and_predict_embed_a_folder_once"),
         (
             STORE + "test_predict.py",
-            "test_predict_searches_keys_and_measures_distances_in_one_pass",
+            "test_predict_finds_keys_and_distances_in_one_pass",
         ),
         (EMBEDDING + "test_cli.py", "test_quiet_prints_nothing_and_pipes_show_no_bar"),
         (EMBEDDING + "test_cli.py", "test_a_terminal_shows_a_bar"),

@@ -201,7 +201,7 @@ def test_labels_that_the_model_does_not_know_are_reported_apart(place):
 
 
 @pytest.mark.parametrize("threshold", [None, 0.9])
-def test_predict_searches_keys_and_measures_distances_in_one_pass(place, monkeypatch, threshold):
+def test_predict_finds_keys_and_distances_in_one_pass(place, monkeypatch, threshold):
     """Labels, probabilities and novelty of one file."""
     X, y = rows()
     clf = bottleneck("counts", novelty_threshold=threshold).fit(X, y)
