@@ -21,7 +21,7 @@ from torch.nn.functional import pad
 
 from dkvb.kernels._numba import compiled, huge_empty, run, take
 from dkvb.kernels._simd import HEADS, PANEL, score_panels, score_panels_ahead
-from dkvb.kernels.nearest.again import project
+from dkvb.kernels.nearest.again import project_from
 from dkvb.kernels.nearest.cpu import pack_heads, prepare
 
 DEPTH = 128
@@ -132,9 +132,7 @@ def _rbf_sums(
             for i in range(n):
                 _exponential(squared[i], -gamma, powers, kernel[i])
             for first in range(0, n, HEADS):
-                for h in range(HEADS):
-                    picked[h] = min(first + h, n - 1)
-                project(kernel, picked, weights[start : start + width], products)
+                project_from(first, kernel, picked, weights[start : start + width], products)
                 for i in range(first, min(first + HEADS, n)):
                     for y in range(weights.shape[1]):
                         sums[task, i, y] += products[i - first, y]

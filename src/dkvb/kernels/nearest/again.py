@@ -52,9 +52,7 @@ def multiply(rows: Tensor, matrix: Tensor) -> Tensor:
 def _multiply(rows: F64, matrix: F32, out: F64) -> None:
     picked, sums = np.empty(HEADS, np.int64), np.empty((HEADS, matrix.shape[1]), np.float64)
     for first in range(0, len(rows), HEADS):
-        for h in range(HEADS):
-            picked[h] = min(first + h, len(rows) - 1)
-        project(rows, picked, matrix, sums)
+        project_from(first, rows, picked, matrix, sums)
         for i in range(first, min(first + HEADS, len(rows))):
             out[i] = sums[i - first]
 
@@ -95,6 +93,14 @@ def project(rows: F64, picked: I64, matrix: Any, sums: F64) -> None:
             for h in range(HEADS):
                 for j in range(key_dim):
                     sums[h, j] += rows[picked[h], i] * matrix[i, j]
+
+
+@compiled
+def project_from(first: int, rows: F64, picked: I64, matrix: Any, sums: F64) -> None:
+    """`project` of HEADS rows from `first` on; the last row stands for those that are missing."""
+    for h in range(HEADS):
+        picked[h] = min(first + h, len(rows) - 1)
+    project(rows, picked, matrix, sums)
 
 
 def search_with_distances(
@@ -155,9 +161,7 @@ def _search_with_distances(
         book, start = task // chunks, task % chunks * ROWS
         stop = min(start + ROWS, n)
         for first in range(start, stop, HEADS):
-            for h in range(HEADS):
-                picked[h] = min(first + h, n - 1)
-            project(rows, picked, matrices[book], sums)
+            project_from(first, rows, picked, matrices[book], sums)
             for i in range(first, min(first + HEADS, stop)):
                 norm, error = 0.0, row_error[i] * book_error[book]
                 for j in range(key_dim):
@@ -218,13 +222,12 @@ def _distances(
     book = take(state)
     while book < n_codebooks:
         for first in range(0, n, HEADS):
-            for h in range(HEADS):
-                picked[h] = min(first + h, n - 1)
+            for i in range(first, min(first + HEADS, n)):
                 for rank in range(top):
-                    pair = book * n_pairs + codes[picked[h], book, rank]
+                    pair = book * n_pairs + codes[i, book, rank]
                     prefetch(keys, pair * key_dim)
                     prefetch(keys, pair * key_dim + key_dim - 1)
-            project(rows, picked, matrices[book], sums)
+            project_from(first, rows, picked, matrices[book], sums)
             for i in range(first, min(first + HEADS, n)):
                 for rank in range(top):
                     key = keys[book, codes[i, book, rank]]
