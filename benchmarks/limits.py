@@ -22,6 +22,7 @@ from benchmarks.problem import Size
 LINE = 16  # float32 numbers in a cache line of 64 bytes
 LINE_BYTES = 64
 REPEATS = 5
+STEPS = 20  # whose lines are visited in one call
 # How much of its limit each operation should reach.
 SHARES = {"nearest": 0.4, "sgd-step": 0.5, "key-init": 0.4}
 
@@ -73,12 +74,12 @@ def lines_of_a_step(size: Size) -> int:
 def measure(size: Size, n: int = 2048, numbers: int = 1 << 26) -> Machine:
     """Measure this machine with as many threads as torch uses: products of matrices (n, n), copies
     of so many numbers, and lines of a table of this size."""
-    table = np.zeros((size.n_codebooks * size.n_pairs * -(-size.n_classes // LINE), LINE), "f4")
+    lines = lines_of_a_step(size)
     return Machine(
         float32=_product_rate(torch.float32, n),
         float64=_product_rate(torch.float64, n),
         copied=_copy_rate(numbers),
-        random_lines=_random_lines(table, lines_of_a_step(size)),
+        random_lines=_best(random_lines(table_of(size), lines, STEPS)) / (STEPS * lines),
     )
 
 
@@ -116,12 +117,21 @@ def _read_then_add(table: Any, steps: Any) -> float:
     return total
 
 
-def _random_lines(table: Any, lines: int, n_steps: int = 20) -> float:
-    """Seconds for each line; every thread has a part of the table to itself."""
+def random_lines(table: Any, lines: int, n_steps: int) -> Callable[[], Any]:
+    """A call that reads and changes so many lines of a table, in random order, for some steps;
+    every thread has a part of the table to itself."""
     workers = min(torch.get_num_threads(), len(os.sched_getaffinity(0)))
     parts = np.array_split(table, workers)
     rng = np.random.default_rng(0)
     steps = [rng.integers(len(part), size=(n_steps, lines // workers)) for part in parts]
-    with ThreadPoolExecutor(workers) as pool:
-        seconds = _best(lambda: list(pool.map(_read_then_add, parts, steps)))
-    return seconds / (n_steps * lines)
+
+    def call() -> None:
+        with ThreadPoolExecutor(workers) as pool:
+            list(pool.map(_read_then_add, parts, steps))
+
+    return call
+
+
+def table_of(size: Size) -> Any:
+    """The cache lines (lines, LINE) that values of this size take, all zero."""
+    return np.zeros((size.n_codebooks * size.n_pairs * -(-size.n_classes // LINE), LINE), "f4")

@@ -255,13 +255,19 @@ def test_growth_leaves_factors_and_a_plot(tmp_path):
     rows = lines(tmp_path / "results.jsonl")
     axes = [(row["op"], row["axis"]) for row in rows]
     assert ("SGD", "classes") in axes
-    assert len(axes) == 2 * 10
+    assert len(axes) == 2 * 11
     for row in rows:
         doublings = growth.OPERATIONS[row["op"]].doublings
         assert len(row["factors"]) == doublings == len(row["seconds"]) - 1
         assert row["factors"][0] == row["seconds"][1] / row["seconds"][0]
     assert {row["size"]["name"] for row in rows} == {"tiny", "other"}
     assert plot.read_bytes()[:4] == b"\x89PNG"
+
+
+def test_a_doubling_of_the_plain_loop_is_not_judged():
+    assert growth._missed({"op": "SGD"}, 2.3)
+    assert not growth._missed({"op": "SGD"}, 2.1)
+    assert not growth._missed({"op": "lines"}, 2.3)
 
 
 @LINUX

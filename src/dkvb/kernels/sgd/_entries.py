@@ -23,9 +23,9 @@ from dkvb.kernels._simd import emit_prefetch
 
 LINE = 16  # float32 numbers in a cache line
 LINES = 4 * LINE
-BOOKS = 16  # codebooks of a block
+BOOKS = 32  # codebooks of a block
 SECOND = 2  # the cache level to fetch to: measured to be faster than the first
-AHEAD = 8  # rows between asking memory for an entry and using it
+AHEAD = 4  # rows between asking memory for an entry and using it
 
 _INDEX = ir.IntType(64)
 
