@@ -1,18 +1,19 @@
 """The compiled kernels from several Python threads, in forked processes, on read-only disks."""
 
 import multiprocessing
+import os
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from threading import Event
+from threading import Event, current_thread
 
 import numpy as np
 import pytest
 import torch
 
 from dkvb import kernels
-from dkvb.kernels import _numba
+from dkvb.kernels import _helpers, _numba
 from dkvb.kernels.nearest import cpu as nearest
 from dkvb.kernels.sgd import cpu as descend
 
@@ -104,22 +105,62 @@ def test_a_helper_that_has_begun_is_waited_for_and_its_error_raised(two_threads)
 
 
 def test_a_helper_that_has_not_begun_is_not_waited_for(two_threads, monkeypatch):
-    called, hold = [], Event()
-    with ThreadPoolExecutor(1) as busy:
-        busy.submit(hold.wait)
-        monkeypatch.setattr(_numba, "_pool", lambda: busy)
-        _numba.run(lambda state, worker, workers: called.append(worker), 2)
-        hold.set()
+    called, hold, busy = [], Event(), _helpers._Helper()
+    last = busy.begin(hold.wait, ())
+    monkeypatch.setattr(_helpers, "_idle", [busy])
+    _numba.run(lambda state, worker, workers: called.append(worker), 2)
+    hold.set()
+    last.result(60)
     assert called == [0]
 
 
 def test_where_no_thread_can_be_started_one_does_all_tasks(two_threads, monkeypatch):
-    ended = ThreadPoolExecutor(1)
-    ended.shutdown()
-    monkeypatch.setattr(_numba, "_pool", lambda: ended)
+    def refuse(thread):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(_helpers, "_idle", [])
+    monkeypatch.setattr(_helpers.Thread, "start", refuse)
     called = []
     _numba.run(lambda state, worker, workers: called.append(worker), 2)
     assert called == [0]
+
+
+def test_no_more_helpers_are_started_than_there_are_cores(two_threads, monkeypatch):
+    monkeypatch.setattr(_helpers, "_idle", [])
+    monkeypatch.setattr(_helpers, "_started", [None] * (os.cpu_count() or 1))
+    called = []
+    _numba.run(lambda state, worker, workers: called.append(worker), 2)
+    assert called == [0]
+
+
+def test_a_helper_is_taken_again(monkeypatch):
+    monkeypatch.setattr(_helpers, "_idle", [])
+    names = []
+    for _ in range(3):
+        _helpers.help_with(lambda: names.append(current_thread())).result(60)
+    assert len(names) == 3
+    assert len(set(names)) == 1
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="threads have no cores here")
+def test_a_helper_runs_on_another_core_than_its_caller(monkeypatch):
+    allowed, helper = os.sched_getaffinity(0), _helpers._Helper()
+    for core in sorted(allowed):
+        monkeypatch.setattr(_helpers, "_current_core", lambda core=core: core)
+        found = []
+        helper.begin(lambda own=found: own.append(os.sched_getaffinity(0)), ()).result(60)
+        assert found == [allowed - {core} or allowed]
+    assert os.sched_getaffinity(0) == allowed
+
+
+def test_where_threads_cannot_be_moved_helpers_help(monkeypatch):
+    def refuse(thread, cores):
+        raise PermissionError("not here")
+
+    monkeypatch.setattr(os, "sched_setaffinity", refuse, raising=False)
+    called = []
+    _helpers._Helper().begin(called.append, (1,)).result(60)
+    assert called == [1]
 
 
 def test_nothing_to_write_to_means_compiling_without_keeping(monkeypatch):

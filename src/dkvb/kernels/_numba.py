@@ -14,16 +14,14 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import sys
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
 from contextlib import suppress
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
-from threading import Thread
 from typing import Any, TypeVar, cast
 
 import numba
@@ -38,6 +36,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dkvb import kernels
+from dkvb.kernels._helpers import all_busy, help_with
 
 F = TypeVar("F", bound=Callable[..., Any])
 log = logging.getLogger("dkvb.kernels")
@@ -101,8 +100,8 @@ def run(kernel: Callable[..., None], tasks: int, *arguments: Any) -> None:
     """Call kernel(state, worker, workers, *arguments) in up to `kernels.threads` threads.
 
     Never more threads than there are tasks. `take` hands out tasks from `state`, which the workers
-    share. Threads wait between calls, since starting one takes as long as a small task, and one
-    that comes when all tasks are taken is not waited for. An exception in any is raised here.
+    share. A helper that comes when all tasks are taken is not waited for. An exception in any
+    worker is raised here.
     """
     workers = count_workers(tasks)
     state = np.zeros(2 * _LINE, dtype=np.int64)
@@ -110,7 +109,9 @@ def run(kernel: Callable[..., None], tasks: int, *arguments: Any) -> None:
     try:
         with suppress(RuntimeError):  # no more threads: too many, or the interpreter ends
             for worker in range(1, workers):
-                helpers += [_pool().submit(kernel, state, worker, workers, *arguments)]
+                if all_busy():
+                    break
+                helpers.append(help_with(kernel, state, worker, workers, *arguments))
         kernel(state, 0, workers, *arguments)
     finally:
         begun = [one for one in helpers if not one.cancel()]
@@ -120,50 +121,34 @@ def run(kernel: Callable[..., None], tasks: int, *arguments: Any) -> None:
         one.result()
 
 
-@cache
-def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(os.cpu_count(), "kernels")
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_pool.cache_clear)
-
-
 def run_together(kernel: Callable[..., None], tasks: int, *arguments: Any) -> None:
     """Call kernel(state, worker, workers, *arguments) in `kernels.threads` threads at once.
 
-    Never more threads than there are tasks; they live for this call. `state` is shared by the
-    workers, all of which `wait` for each other. An exception in any of them is raised here.
+    Never more threads than there are tasks. `state` is shared by the workers, all of which `wait`
+    for each other. An exception in any of them is raised here.
     """
     workers = count_workers(tasks)
     state = np.zeros(2 * _LINE, dtype=np.int64)
-    if workers == 1:
-        kernel(state, 0, 1, *arguments)
-        return
-    errors: list[BaseException] = []
 
     def work(worker: int) -> None:
         try:
             kernel(state, worker, workers, *arguments)
-        except BaseException as error:
-            errors.append(error)
+        except BaseException:
             state[_ARRIVED] = _POISON  # lets the others leave `wait`
+            raise
 
-    threads = [Thread(target=work, args=(worker,), daemon=True) for worker in range(1, workers)]
-    started = []
+    helpers: list[Future[None]] = []
     try:
-        for thread in threads:
-            thread.start()
-            started.append(thread)
+        helpers.extend(help_with(work, worker) for worker in range(1, workers))
         work(0)
     except BaseException:  # a thread that cannot be started: the others must not wait for it
         state[_ARRIVED] = _POISON
         raise
     finally:
-        for thread in started:
-            thread.join()
-    if errors:
-        raise errors[0]
+        if helpers:
+            wait_for(helpers)
+    for one in helpers:
+        one.result()
 
 
 LINE_BYTES = 64  # of a cache line
