@@ -123,7 +123,8 @@ def random_lines(table: Any, lines: int, n_steps: int) -> Callable[[], Any]:
     workers = min(torch.get_num_threads(), len(os.sched_getaffinity(0)))
     parts = np.array_split(table, workers)
     rng = np.random.default_rng(0)
-    steps = [rng.integers(len(part), size=(n_steps, lines // workers)) for part in parts]
+    shape = n_steps, lines // workers
+    steps = [rng.integers(len(part), size=shape, dtype=np.uint32) for part in parts]
 
     def call() -> None:
         with ThreadPoolExecutor(workers) as pool:

@@ -5,8 +5,9 @@ import os
 import subprocess
 import sys
 import time
+import weakref
 from concurrent.futures import ThreadPoolExecutor
-from threading import Event, current_thread
+from threading import Barrier, Event, current_thread
 
 import numpy as np
 import pytest
@@ -104,63 +105,133 @@ def test_a_helper_that_has_begun_is_waited_for_and_its_error_raised(two_threads)
     assert finished == [1]
 
 
-def test_a_helper_that_has_not_begun_is_not_waited_for(two_threads, monkeypatch):
+@pytest.fixture
+def helpers(monkeypatch):
+    """No helpers, and lists of them that other tests do not see."""
+    monkeypatch.setattr(_helpers, "_idle", [])
+    monkeypatch.setattr(_helpers, "_started", set())
+    return _helpers
+
+
+def test_a_helper_that_has_not_begun_is_not_waited_for(two_threads, helpers):
     called, hold, busy = [], Event(), _helpers._Helper()
-    last = busy.begin(hold.wait, ())
-    monkeypatch.setattr(_helpers, "_idle", [busy])
+    helpers._started.add(busy)
+    last = busy.begin(hold.wait, (), set())
+    helpers._idle.append(busy)
     _numba.run(lambda state, worker, workers: called.append(worker), 2)
     hold.set()
     last.result(60)
     assert called == [0]
 
 
-def test_where_no_thread_can_be_started_one_does_all_tasks(two_threads, monkeypatch):
+def test_where_no_thread_can_be_started_one_does_all_tasks(two_threads, helpers, monkeypatch):
+    tried = []
+
     def refuse(thread):
+        tried.append(thread)
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(_helpers, "_idle", [])
+    monkeypatch.setattr(_helpers.Thread, "start", refuse)
+    called = []
+    _numba.run(lambda state, worker, workers: called.append(worker), 2)
+    assert called == [0]
+    assert len(tried) == 1
+
+
+def test_one_worker_does_all_tasks_where_all_helpers_are_busy(two_threads, helpers, monkeypatch):
+    def refuse(thread):
+        raise AssertionError("a thread was started")
+
+    monkeypatch.setattr(helpers, "_started", set(range(helpers._MOST)))
     monkeypatch.setattr(_helpers.Thread, "start", refuse)
     called = []
     _numba.run(lambda state, worker, workers: called.append(worker), 2)
     assert called == [0]
 
 
-def test_no_more_helpers_are_started_than_there_are_cores(two_threads, monkeypatch):
-    monkeypatch.setattr(_helpers, "_idle", [])
-    monkeypatch.setattr(_helpers, "_started", [None] * (os.cpu_count() or 1))
-    called = []
-    _numba.run(lambda state, worker, workers: called.append(worker), 2)
-    assert called == [0]
-
-
-def test_a_helper_is_taken_again(monkeypatch):
-    monkeypatch.setattr(_helpers, "_idle", [])
+def test_a_helper_is_taken_again(helpers):
     names = []
     for _ in range(3):
-        _helpers.help_with(lambda: names.append(current_thread())).result(60)
+        helpers.help_with(lambda: names.append(current_thread()), 2).result(60)
     assert len(names) == 3
     assert len(set(names)) == 1
 
 
+def test_more_helpers_than_cores_end_after_their_call(helpers, monkeypatch):
+    monkeypatch.setattr(helpers, "_MOST", 1)
+    met, threads = Barrier(3), []
+
+    def meet():
+        threads.append(current_thread())
+        met.wait(60)
+
+    calls = [helpers.help_with(meet, 2) for _ in range(2)]
+    met.wait(60)
+    for call in calls:
+        call.result(60)
+    alive = [thread for thread in threads if (thread.join(1), thread.is_alive())[1]]
+    assert len(alive) == len(helpers._started) == len(helpers._idle) == 1
+
+
+def test_a_helper_keeps_nothing_of_a_call_that_failed(helpers):
+    class Argument:
+        pass
+
+    def fail(argument):
+        raise MemoryError("no memory")
+
+    argument = Argument()
+    kept = weakref.ref(argument)
+    call = helpers.help_with(fail, 2, argument)
+    assert isinstance(call.exception(60), MemoryError)
+    del argument, call
+    helpers.help_with(lambda: None, 2).result(60)  # the call before has ended
+    assert kept() is None
+
+
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="threads have no cores here")
-def test_a_helper_runs_on_another_core_than_its_caller(monkeypatch):
-    allowed, helper = os.sched_getaffinity(0), _helpers._Helper()
+def test_a_helper_runs_on_another_core_than_its_caller(helpers, monkeypatch):
+    allowed = os.sched_getaffinity(0)
     for core in sorted(allowed):
-        monkeypatch.setattr(_helpers, "_current_core", lambda core=core: core)
-        found = []
-        helper.begin(lambda own=found: own.append(os.sched_getaffinity(0)), ()).result(60)
-        assert found == [allowed - {core} or allowed]
+        monkeypatch.setattr(helpers, "_current_core", lambda core=core: core)
+        for workers in (2, len(allowed) + 1):
+            found = []
+            call = helpers.help_with(lambda own=found: own.append(os.sched_getaffinity(0)), workers)
+            call.result(60)
+            others = allowed - {core} if workers <= len(allowed) else allowed
+            assert found == [others]
     assert os.sched_getaffinity(0) == allowed
 
 
-def test_where_threads_cannot_be_moved_helpers_help(monkeypatch):
-    def refuse(thread, cores):
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="threads have no cores here")
+def test_the_core_of_the_caller_is_known():
+    allowed = os.sched_getaffinity(0)
+    try:
+        for core in sorted(allowed):
+            os.sched_setaffinity(0, {core})
+            assert _helpers._current_core() == core
+    finally:
+        os.sched_setaffinity(0, allowed)
+
+
+@pytest.mark.parametrize("name", ["sched_setaffinity", "sched_getaffinity"])
+def test_where_threads_cannot_be_moved_helpers_help(helpers, monkeypatch, name):
+    def refuse(*arguments):
         raise PermissionError("not here")
 
-    monkeypatch.setattr(os, "sched_setaffinity", refuse, raising=False)
+    monkeypatch.setattr(os, name, refuse, raising=False)
     called = []
-    _helpers._Helper().begin(called.append, (1,)).result(60)
+    helpers.help_with(called.append, 2, 1).result(60)
     assert called == [1]
+
+
+def test_no_helper_is_asked_once_the_interpreter_ends(two_threads, helpers, monkeypatch):
+    monkeypatch.setattr(_helpers.sys, "is_finalizing", lambda: True)
+    called = []
+    _numba.run(lambda state, worker, workers: called.append(worker), 2)
+    assert called == [0]
+    with pytest.raises(RuntimeError, match="the interpreter ends"):
+        _numba.run_together(lambda state, worker, workers: None, 2)
 
 
 def test_nothing_to_write_to_means_compiling_without_keeping(monkeypatch):

@@ -1,14 +1,15 @@
 """Threads that help the one that calls a compiled kernel, each on another core than the caller's.
 
 Helpers wait between calls, since starting a thread takes as long as a small kernel. In a virtual
-machine Linux often wakes a thread on the core of the one that wakes it while another core sleeps,
-and both then take turns on one core. Helpers are therefore kept off the core of their caller.
+machine Linux may wake a thread on the core of the one that wakes it while another core sleeps, and
+both then take turns on one core. Helpers are therefore kept off the core of their caller.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
+import sys
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
@@ -17,22 +18,29 @@ from threading import Thread
 from typing import Any
 
 _idle: list[_Helper] = []  # the last to finish is the first to be taken: its core is awake
-_started: list[_Helper] = []
+_started: set[_Helper] = set()
+_MOST = os.cpu_count() or 1  # helpers that wait
 
 
-def help_with(kernel: Callable[..., None], *arguments: Any) -> Future[None]:
-    """Call kernel(*arguments) in a helper; it begins at once, or after the helper's last call."""
+def help_with(kernel: Callable[..., None], workers: int, *arguments: Any) -> Future[None]:
+    """Call kernel(*arguments) in a helper, one of so many workers; it begins at once."""
+    if sys.is_finalizing():
+        raise RuntimeError("the interpreter ends: its threads no longer run")
     try:
         helper = _idle.pop()
     except IndexError:
         helper = _Helper()
-        _started.append(helper)
-    return helper.begin(kernel, arguments)
+        _started.add(helper)
+    try:
+        return helper.begin(kernel, arguments, _cores(workers))
+    except BaseException:
+        _idle.append(helper)
+        raise
 
 
 def all_busy() -> bool:
-    """Return whether there are as many helpers as cores, and all of them help."""
-    return not _idle and len(_started) >= (os.cpu_count() or 1)
+    """Return whether there are at least as many helpers as cores, and all of them help."""
+    return not _idle and len(_started) >= _MOST
 
 
 class _Helper:
@@ -44,53 +52,72 @@ class _Helper:
         self._thread = Thread(target=self._work, name="kernels", daemon=True)
         self._thread.start()
 
-    def begin(self, kernel: Callable[..., None], arguments: tuple[Any, ...]) -> Future[None]:
-        """Call kernel(*arguments) in this thread."""
-        cores = _other_cores()
-        if cores != self._cores:
+    def begin(
+        self, kernel: Callable[..., None], arguments: tuple[Any, ...], cores: set[int]
+    ) -> Future[None]:
+        """Call kernel(*arguments) in this thread, on one of these cores; on any if there are
+        none."""
+        if cores != self._cores and self._thread.native_id is not None:
             with suppress(OSError):  # not permitted here
-                os.sched_setaffinity(self._thread.native_id or 0, cores)
+                os.sched_setaffinity(self._thread.native_id, cores)
                 self._cores = cores
         future: Future[None] = Future()
         self._tasks.put((future, kernel, arguments))
         return future
 
     def _work(self) -> None:
-        while True:
-            self._help(*self._tasks.get())
+        while self._help(*self._tasks.get()):
+            pass
 
     def _help(
         self, future: Future[None], kernel: Callable[..., None], arguments: tuple[Any, ...]
-    ) -> None:
-        error = None
-        if future.set_running_or_notify_cancel():
-            try:
-                kernel(*arguments)
-            except BaseException as raised:
-                error = raised
-            # Before its caller goes on, which may call again at once.
-            _idle.append(self)
-            if error is None:
+    ) -> bool:
+        """Call kernel(*arguments), unless that was cancelled; return whether to go on."""
+        error: BaseException | None = None
+        try:
+            runs = future.set_running_or_notify_cancel()
+            if runs:
+                try:
+                    kernel(*arguments)
+                except BaseException as raised:
+                    error = raised
+            waits = self._waits()  # before the caller goes on, which may call again at once
+            if runs and error is None:
                 future.set_result(None)
-            else:
+            elif runs:
                 future.set_exception(error)
-        else:
-            _idle.append(self)
+            return waits
+        finally:
+            del future, kernel, arguments, error  # or the error's traceback would keep them
+
+    def _waits(self) -> bool:
+        """Be there for the next call; not where enough others are."""
+        if len(_started) > _MOST:
+            _started.discard(self)
+            return False
+        _idle.append(self)
+        return True
 
 
-if hasattr(os, "sched_setaffinity"):
-    _current_core: Callable[[], int] = ctypes.CDLL(None).sched_getcpu
-
-    def _other_cores() -> set[int]:
-        """The cores that the calling thread may use, but for the one it runs on."""
+def _cores(workers: int) -> set[int]:
+    """The cores that the calling thread may use, but for the one it runs on; none where threads
+    cannot be moved."""
+    try:
         allowed = os.sched_getaffinity(0)
-        return allowed - {_current_core()} or allowed
-
-else:  # threads cannot be assigned to cores on this system
-
-    def _other_cores() -> set[int]:
-        """No cores: helpers run anywhere."""
+        # With more workers than cores, some must run where the caller does.
+        return allowed - {_current_core()} if 1 < workers <= len(allowed) else allowed
+    except (AttributeError, OSError):  # another system, or not permitted here
         return set()
+
+
+try:
+    # PyDLL holds the interpreter lock: letting it go takes longer than the call.
+    _current_core: Callable[[], int] = ctypes.PyDLL(None).sched_getcpu
+except (AttributeError, OSError, TypeError):  # another system, or another C library
+
+    def _current_core() -> int:
+        """No core."""
+        return -1
 
 
 def _forget() -> None:

@@ -111,7 +111,7 @@ def run(kernel: Callable[..., None], tasks: int, *arguments: Any) -> None:
             for worker in range(1, workers):
                 if all_busy():
                     break
-                helpers.append(help_with(kernel, state, worker, workers, *arguments))
+                helpers.append(help_with(kernel, workers, state, worker, workers, *arguments))
         kernel(state, 0, workers, *arguments)
     finally:
         begun = [one for one in helpers if not one.cancel()]
@@ -130,16 +130,18 @@ def run_together(kernel: Callable[..., None], tasks: int, *arguments: Any) -> No
     workers = count_workers(tasks)
     state = np.zeros(2 * _LINE, dtype=np.int64)
 
+    errors: list[BaseException] = []
+
     def work(worker: int) -> None:
         try:
             kernel(state, worker, workers, *arguments)
-        except BaseException:
+        except BaseException as error:
+            errors.append(error)
             state[_ARRIVED] = _POISON  # lets the others leave `wait`
-            raise
 
     helpers: list[Future[None]] = []
     try:
-        helpers.extend(help_with(work, worker) for worker in range(1, workers))
+        helpers.extend(help_with(work, workers, worker) for worker in range(1, workers))
         work(0)
     except BaseException:  # a thread that cannot be started: the others must not wait for it
         state[_ARRIVED] = _POISON
@@ -147,8 +149,8 @@ def run_together(kernel: Callable[..., None], tasks: int, *arguments: Any) -> No
     finally:
         if helpers:
             wait_for(helpers)
-    for one in helpers:
-        one.result()
+    if errors:
+        raise errors[0]
 
 
 LINE_BYTES = 64  # of a cache line
