@@ -129,7 +129,9 @@ def run_together(kernel: Callable[..., None], tasks: int, *arguments: Any) -> No
     """
     workers = count_workers(tasks)
     state = np.zeros(2 * _LINE, dtype=np.int64)
-
+    if workers == 1:
+        kernel(state, 0, 1, *arguments)
+        return
     errors: list[BaseException] = []
 
     def work(worker: int) -> None:
