@@ -28,8 +28,7 @@ LIMIT = 2.2
 DOUBLINGS = 2
 AT_LEAST = 0.25  # seconds of a call at the base
 REPEATS = 7
-# Seconds that the calls of one size may take, if these are enough for three.
-BUDGET = 16.0
+BUDGET = 16.0  # seconds that the calls of one size may take, if these are enough for three
 # Keys are fitted to more rows than the others see: pairs that are doubled need as many rows, and
 # one row in ten is held out.
 FIT_ROWS = 10

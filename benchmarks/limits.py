@@ -125,12 +125,8 @@ def random_lines(table: Any, lines: int, n_steps: int) -> Callable[[], Any]:
     rng = np.random.default_rng(0)
     shape = n_steps, lines // workers
     steps = [rng.integers(len(part), size=shape, dtype=np.uint32) for part in parts]
-
-    def call() -> None:
-        with ThreadPoolExecutor(workers) as pool:
-            list(pool.map(_read_then_add, parts, steps))
-
-    return call
+    pool = ThreadPoolExecutor(workers)
+    return lambda: list(pool.map(_read_then_add, parts, steps))
 
 
 def table_of(size: Size) -> Any:

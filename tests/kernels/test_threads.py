@@ -7,7 +7,7 @@ import sys
 import time
 import weakref
 from concurrent.futures import ThreadPoolExecutor
-from threading import Barrier, Event, current_thread
+from threading import Event, current_thread
 
 import numpy as np
 import pytest
@@ -159,15 +159,15 @@ def test_a_helper_is_taken_again(helpers):
 
 def test_more_helpers_than_cores_end_after_their_call(helpers, monkeypatch):
     monkeypatch.setattr(helpers, "_MOST", 1)
-    met, threads = Barrier(3), []
+    threads, holds = [], [Event(), Event()]
 
-    def meet():
+    def hold(event):
         threads.append(current_thread())
-        met.wait(60)
+        assert event.wait(60)
 
-    calls = [helpers.help_with(meet, 2) for _ in range(2)]
-    met.wait(60)
-    for call in calls:
+    calls = [helpers.help_with(hold, 2, event) for event in holds]
+    for event, call in zip(holds, calls, strict=True):  # one after the other
+        event.set()
         call.result(60)
     alive = [thread for thread in threads if (thread.join(1), thread.is_alive())[1]]
     assert len(alive) == len(helpers._started) == len(helpers._idle) == 1
