@@ -22,12 +22,12 @@ from sklearn.base import clone
 from torch import Tensor
 
 from benchmarks import records
-from dkvb.benchmark.batched_training import Run, train_batched
-from dkvb.benchmark.runner import evaluate
-from dkvb.benchmark.streams import class_incremental
-from dkvb.estimators.baselines.batched import BatchedTrainer
-from dkvb.estimators.baselines.gradient import GradientClassifier
+from dkvb.baselines.batched import BatchedTrainer
+from dkvb.baselines.gradient import GradientClassifier
 from dkvb.estimators.registry import EWCClassifier, LinearClassifier, MLPClassifier, SDMLPClassifier
+from dkvb.evaluation.batched_training import Run, train_batched
+from dkvb.evaluation.runner import evaluate
+from dkvb.evaluation.streams import class_incremental
 
 TOLERANCE = 1e-3  # of scores after a few hundred steps, relative to the largest
 EPOCHS, TASKS = 2000, 5  # of the paper's experiment

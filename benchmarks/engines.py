@@ -117,7 +117,7 @@ def _timed(learn: Callable[[], Any]) -> tuple[Any, float]:
 def _spark(folder: Path, keys: Keys) -> tuple[Any, float]:
     from pyspark.sql import SparkSession
 
-    from dkvb.deploy.engines import spark
+    from dkvb.engines import spark
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
     session = (
@@ -137,7 +137,7 @@ def _spark(folder: Path, keys: Keys) -> tuple[Any, float]:
 
 def _ray(folder: Path, keys: Keys) -> tuple[Any, float]:
     from dkvb._support.optional import require
-    from dkvb.deploy.engines import ray as engine
+    from dkvb.engines import ray as engine
 
     ray = require("ray.data", "ray", "benchmarks")
     require("ray", "ray", "benchmarks").init(
@@ -154,7 +154,7 @@ def _ray(folder: Path, keys: Keys) -> tuple[Any, float]:
 def _dask(folder: Path, keys: Keys) -> tuple[Any, float]:
     from distributed import Client, LocalCluster
 
-    from dkvb.deploy.engines import dask as engine
+    from dkvb.engines import dask as engine
 
     files = sorted(folder.glob("*.parquet"))
     with (

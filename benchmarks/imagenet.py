@@ -24,8 +24,8 @@ from benchmarks import records
 from benchmarks.peak import STATUS, memory
 from benchmarks.problem import LEARNING_RATE, SMOOTHING
 from dkvb import BottleneckClassifier, fit_keys
-from dkvb.benchmark.paper._synthetic import Mixture
 from dkvb.bottleneck import Batch, Keys
+from dkvb.evaluation.paper._synthetic import Mixture
 from dkvb.rules.counts import state as counts
 from dkvb.rules.sgd import descent as sgd
 from dkvb.rules.sgd.rule import logits

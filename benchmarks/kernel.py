@@ -22,8 +22,8 @@ import torch
 from numpy.typing import NDArray
 
 from benchmarks import records
-from dkvb.benchmark.metrics import expected_calibration_error
 from dkvb.estimators.registry import make_classifier
+from dkvb.evaluation.metrics import expected_calibration_error
 
 FEW = 50  # examples per class of the smaller problems
 N_TASKS = 10

@@ -26,8 +26,8 @@ from fastapi import FastAPI, Request
 from fastapi.responses import Response
 
 from benchmarks import records
-from dkvb.deploy.store import create, open_folder
 from dkvb.estimators.registry import make_classifier
+from dkvb.store import create, open_folder
 
 WIDTH, N_CLASSES = 768, 20
 MODELS = {"counts": ("bottleneck", {"rule": "counts"}), "kernel": ("kernel", {})}
@@ -57,7 +57,7 @@ def bare(port: int) -> None:
     """A FastAPI route that reads the body and does nothing."""
     import uvicorn
 
-    from dkvb.deploy.serve.server import SERVER
+    from dkvb.serve.server import SERVER
 
     app = FastAPI()
 

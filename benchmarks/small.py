@@ -34,9 +34,9 @@ from numpy.typing import NDArray
 
 from benchmarks import records
 from dkvb import Keys, fit_keys
-from dkvb.benchmark.grid import parse_spec
 from dkvb.embedding.datasets import bundled
 from dkvb.estimators.registry import make_classifier
+from dkvb.evaluation.grid import parse_spec
 
 ROWS_PER_CLASS = (5, 10, 20, 40, 60)
 SOURCES = ("cifar10-lite0", "cifar10-resnet50", "banking77-minilm")  # folders of --data

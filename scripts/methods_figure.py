@@ -19,12 +19,12 @@ from statistics import fmean
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from dkvb.benchmark.grid import ClassifierSpec, make_from_spec, parse_spec
-from dkvb.benchmark.plots import make_axes, spread_labels
-from dkvb.benchmark.records import RunRecord, append_record, read_records
-from dkvb.benchmark.runner import evaluate
-from dkvb.benchmark.streams import class_incremental
 from dkvb.embedding.datasets.bundled import load
+from dkvb.evaluation.grid import ClassifierSpec, make_from_spec, parse_spec
+from dkvb.evaluation.plots import make_axes, spread_labels
+from dkvb.evaluation.records import RunRecord, append_record, read_records
+from dkvb.evaluation.runner import evaluate
+from dkvb.evaluation.streams import class_incremental
 
 RESULTS = Path(__file__).parents[1] / "results"
 MEASURED = RESULTS / "methods-cpu.jsonl"

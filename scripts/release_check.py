@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 BUNDLED = "dkvb/embedding/datasets/bundled/"
 MOST, MOST_WITHOUT_DATA = 8_000_000, 3_000_000  # bytes of the wheel
-NEEDED = {"dkvb/py.typed", "dkvb/deploy/serve/page/index.html", f"{BUNDLED}cifar10-train.npz"}
+NEEDED = {"dkvb/py.typed", "dkvb/serve/page/index.html", f"{BUNDLED}cifar10-train.npz"}
 
 
 def check_wheel(path: Path) -> None:

@@ -12,7 +12,7 @@ from itertools import chain
 from pathlib import Path
 from statistics import fmean, stdev
 
-from dkvb.benchmark.records import read_records
+from dkvb.evaluation.records import read_records
 
 ROOT = Path(__file__).parent.parent
 COLUMNS = {

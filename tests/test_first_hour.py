@@ -20,11 +20,11 @@ import dkvb
 from dkvb._support.files import FileError
 from dkvb.cli import app
 
-from .deploy.store.commands import dkvb as run
-from .deploy.store.commands import good
+from .store.commands import dkvb as run
+from .store.commands import good
 
 ROOT = Path(__file__).parents[1]
-STORE, EMBEDDING, CLI = "deploy/store/", "embedding/", "cli/"
+STORE, EMBEDDING, CLI = "store/", "embedding/", "cli/"
 ELSEWHERE = {
     "1 small data works by default": [
         ("estimators/test_small_streams.py", None),
@@ -72,9 +72,9 @@ ELSEWHERE = {
         (EMBEDDING + "test_data_options.py", "test_labelled_embeddings_in_other_files_are_learned"),
     ],
     "9 ONNX that takes a picture; texts are told apart": [
-        ("deploy/export/test_pictures.py", "test_from_pictures_to_probabilities"),
-        ("deploy/export/test_pictures.py", "test_real_jpegs_with_views_and_layers"),
-        ("deploy/export/test_pictures.py", "test_encoders_that_cannot_be_exported_say_what_to_do"),
+        ("export/test_pictures.py", "test_from_pictures_to_probabilities"),
+        ("export/test_pictures.py", "test_real_jpegs_with_views_and_layers"),
+        ("export/test_pictures.py", "test_encoders_that_cannot_be_exported_say_what_to_do"),
     ],
     "11 manners": [
         (STORE + "test_manners.py", "test_help_is_a_letter_away_for_every_command"),
@@ -94,10 +94,10 @@ ELSEWHERE = {
         ("bottleneck/test_fit_keys.py", "test_data_loaders"),
     ],
     "13 the curve, blurry and long-tailed streams, own classifiers": [
-        ("benchmark/test_plots.py", "test_both_accuracies_are_lines_and_iid_is_a_tick_at_the_"),
-        ("benchmark/test_streams.py", "test_a_blurry_stream_has_every_sample_once"),
-        ("benchmark/test_streams.py", "test_a_long_tail_decays_exponentially_to_the_imbalance_"),
-        ("benchmark/test_custom.py", "test_any_estimator_with_partial_fit_is_trained_on_a_stream"),
+        ("evaluation/test_plots.py", "test_both_accuracies_are_lines_and_iid_is_a_tick_at_the_"),
+        ("evaluation/test_streams.py", "test_a_blurry_stream_has_every_sample_once"),
+        ("evaluation/test_streams.py", "test_a_long_tail_decays_exponentially_to_the_imbalance_"),
+        ("evaluation/test_custom.py", "test_any_estimator_with_partial_fit_is_trained_on_a_stream"),
         (CLI + "test_evaluate_data.py", "test_own_classifiers_are_cross_validated"),
     ],
 }

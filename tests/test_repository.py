@@ -127,9 +127,9 @@ def test_a_page_shows_the_table_that_the_records_give(script: tuple[str, ...], p
 
 
 def test_the_page_of_results_is_the_one_that_the_records_give(tmp_path: Path) -> None:
-    from dkvb.benchmark.paper.status import read_status
-    from dkvb.benchmark.report import build
-    from dkvb.benchmark.report.sentences import BEGIN, END
+    from dkvb.evaluation.paper.status import read_status
+    from dkvb.evaluation.report import build
+    from dkvb.evaluation.report.sentences import BEGIN, END
 
     page = build(ROOT / "results")
     text = page.markdown(tmp_path / "paper")
@@ -151,13 +151,13 @@ def test_the_contract_on_private_modules_finds_imports_from_outside() -> None:
         ("dkvb.cli.fit", "dkvb.cli._shared"),
         ("dkvb.cli.sub.deep", "dkvb.cli._shared"),
         ("dkvb.cli.fit", "dkvb._support.files"),
-        ("dkvb.deploy.store", "dkvb.cli._shared"),
+        ("dkvb.store", "dkvb.cli._shared"),
         ("dkvb.rules.sgd", "dkvb.bottleneck._parts.keys"),
     ):
         graph.add_import(importer=importer, imported=imported)
     options = {"exceptions": ["dkvb._support"]}
     contract = PrivateModulesContract("private", {"root_packages": ["dkvb"]}, options)
     assert contract.check(graph, verbose=False).metadata["illegal"] == [
-        "dkvb.deploy.store -> dkvb.cli._shared",
+        "dkvb.store -> dkvb.cli._shared",
         "dkvb.rules.sgd -> dkvb.bottleneck._parts.keys",
     ]

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from .deploy.store.faults import NAMES
+from .store.faults import NAMES
 from .torture import Part, parts, torture
 
 GOOD = Part(1, "good", ("-c", 'print(\'{"files": 7, "seconds": 1.5}\')'))

@@ -36,9 +36,9 @@ def parts(seed: int) -> list[Part]:
         command = ("-m", f"tests.{module}", option, value, "--seed", str(seed + i))
         return Part(seconds, name, command)
 
-    faults, kills = "deploy.store.faults", "deploy.store.kills"
+    faults, kills = "store.faults", "store.kills"
     files, service = "support.files", "serve.torture"
-    disk = (f"tests/deploy/store/test_{name}.py" for name in ("full_disk", "threads"))
+    disk = (f"tests/store/test_{name}.py" for name in ("full_disk", "threads"))
     return [
         *(
             part(seconds, f"faults: {names}", faults, "--names", names)
@@ -50,7 +50,7 @@ def parts(seed: int) -> list[Part]:
         part(30, "spoilt models", f"{files}.fuzz", "--files", "10000"),
         *(part(70, "other spoilt files", f"{files}.spoilt", "--files", "5200", i) for i in (0, 1)),
         *(part(60, "kills: commands", kills, "--kills", "100", i) for i in (0, 1)),
-        part(60, "kills: two writers", "deploy.store.contention", "--kills", "200"),
+        part(60, "kills: two writers", "store.contention", "--kills", "200"),
         part(90, "service: kills", service, "--parts", "kills,disk"),
         part(100, "service: memory", service, "--parts", "memory"),
         Part(20, "full disk, threads", ("-m", "pytest", "-q", "-p", "no:cacheprovider", *disk)),

@@ -18,10 +18,10 @@ from sklearn.datasets import load_digits
 from sklearn.linear_model import SGDClassifier
 from sklearn.model_selection import train_test_split
 
-from dkvb.benchmark.plots import spread_labels
-from dkvb.benchmark.runner import evaluate
-from dkvb.benchmark.streams import class_incremental
 from dkvb.estimators.registry import make_classifier
+from dkvb.evaluation.plots import spread_labels
+from dkvb.evaluation.runner import evaluate
+from dkvb.evaluation.streams import class_incremental
 
 X, y = load_digits(return_X_y=True)
 X = X.astype(np.float32)

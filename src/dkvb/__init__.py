@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dkvb import rules
     from dkvb.bottleneck import Keys, KeyValueBottleneck, fit_keys
-    from dkvb.deploy.export import export_onnx
-    from dkvb.deploy.serve import client
-    from dkvb.deploy.store import load
     from dkvb.estimators.bottleneck import BottleneckClassifier
     from dkvb.estimators.kernel import KernelClassifier
     from dkvb.estimators.regressor import BottleneckRegressor
+    from dkvb.export import export_onnx
+    from dkvb.serve import client
+    from dkvb.store import load
 
 __version__ = "0.2.0"
 __all__ = [
@@ -35,11 +35,11 @@ _HOMES = {
     "KernelClassifier": "dkvb.estimators.kernel",
     "KeyValueBottleneck": "dkvb.bottleneck",
     "Keys": "dkvb.bottleneck",
-    "export_onnx": "dkvb.deploy.export",
+    "export_onnx": "dkvb.export",
     "fit_keys": "dkvb.bottleneck",
-    "load": "dkvb.deploy.store",
+    "load": "dkvb.store",
 }
-_MODULES = {"client": "dkvb.deploy.serve.client", "rules": "dkvb.rules"}
+_MODULES = {"client": "dkvb.serve.client", "rules": "dkvb.rules"}
 
 
 def __getattr__(name: str) -> Any:

@@ -18,15 +18,15 @@ from typer.testing import CliRunner
 
 from dkvb import __version__
 from dkvb._support.files import atomic
-from dkvb.benchmark.grid import parse_spec
-from dkvb.benchmark.paper import EXPERIMENTS
-from dkvb.benchmark.plots import plot_accuracy
-from dkvb.benchmark.records import read_records
 from dkvb.cli import app
 from dkvb.cli._rows import CLASSIFIERS
 from dkvb.cli._shared import show_progress
 from dkvb.embedding.npz import read_embeddings, read_labelled
 from dkvb.estimators.registry import classifier_names
+from dkvb.evaluation.grid import parse_spec
+from dkvb.evaluation.paper import EXPERIMENTS
+from dkvb.evaluation.plots import plot_accuracy
+from dkvb.evaluation.records import read_records
 
 
 def draw(rng, rows, width=6, classes=4):
@@ -425,7 +425,7 @@ def test_several_experiments_share_what_they_can(tmp_path):
 # The command, which waits in the middle of the third record for its end, however fast it runs.
 _SLOW_TO_WRITE = """
 import time
-from dkvb.benchmark import records
+from dkvb.evaluation import records
 from dkvb.cli import main
 
 append = records.append_record
@@ -498,7 +498,7 @@ def test_demo_shows_its_table_and_names_its_picture(tmp_path, monkeypatch):
         table = {"bottleneck": {"class-incremental": {"mean": 79.0, "std": 0.5}}}
         return {"table": table, "title": "CIFAR-10", "picture": out / "accuracy.png"}
 
-    monkeypatch.setitem(sys.modules, "dkvb.benchmark.demo", SimpleNamespace(run=run))
+    monkeypatch.setitem(sys.modules, "dkvb.evaluation.demo", SimpleNamespace(run=run))
     result = dkvb("demo", "--out", tmp_path / "out")
     assert result.exit_code == 0, result.output
     assert "79.00 ± 0.50" in result.stdout
@@ -531,7 +531,7 @@ def test_tables_keep_to_the_columns_of_the_environment(files, monkeypatch):
             "picture": "",
         }
     )
-    monkeypatch.setitem(sys.modules, "dkvb.benchmark.demo", run)
+    monkeypatch.setitem(sys.modules, "dkvb.evaluation.demo", run)
     shown = dkvb("demo", "--out", files / "demo").stdout
     assert widest(shown) <= 80
     assert shown.count("79.04 ± 10.52") == 8

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from dkvb.benchmark.cross_validation import cross_validate, score_classifier
 from dkvb.cli import app
 from dkvb.estimators.registry import PrototypesClassifier
+from dkvb.evaluation.cross_validation import cross_validate, score_classifier
 
 
 def dkvb(*arguments):

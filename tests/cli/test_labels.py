@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dkvb.cli import app
-from dkvb.deploy.store import read_folder
+from dkvb.store import read_folder
 
 
 def dkvb(*arguments):

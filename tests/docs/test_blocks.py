@@ -1,6 +1,6 @@
 """Blocks of code of the documentation run, on small data of their kind.
 
-Run elsewhere: the tutorial (tests/deploy/store), the page on serving (tests/serve), engines
+Run elsewhere: the tutorial (tests/store), the page on serving (tests/serve), engines
 (`make test-engines`), doctests (tests/test_pages.py). Not run: what needs a GPU, a download, or
 embeddings that this repository has not; tests/docs/test_commands.py parses those.
 """

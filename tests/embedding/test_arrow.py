@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 import dkvb
 from dkvb import BottleneckClassifier, KernelClassifier, fit_keys
 from dkvb._support.arrow import table as table_module
+from dkvb.baselines.prototypes import PrototypesClassifier
 from dkvb.cli import app
 from dkvb.embedding import read_table
-from dkvb.estimators.baselines.prototypes import PrototypesClassifier
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")

@@ -8,7 +8,7 @@ import dask
 import dask.dataframe
 from distributed import Client, LocalCluster
 
-from dkvb.deploy.engines import dask as engine
+from dkvb.engines import dask as engine
 
 from .conftest import N, killer, same
 

@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("mlflow")
 
-from dkvb.deploy import mlflow as flavour
-from dkvb.deploy.store import create
+from dkvb.engines import mlflow as flavour
+from dkvb.store import create
 
 pytestmark = [pytest.mark.engines, pytest.mark.filterwarnings("default")]
 

@@ -10,7 +10,7 @@ pytest.importorskip("ray")
 
 from dkvb import BottleneckClassifier, fit_keys
 from dkvb._support.optional import require
-from dkvb.deploy.engines import ray as engine
+from dkvb.engines import ray as engine
 
 from .conftest import N, killer, same
 
@@ -38,9 +38,7 @@ def dataset(cluster, files):
 
 def test_telemetry_is_off_before_ray_starts():
     """Importing the engine is enough."""
-    program = (
-        "import os; import dkvb.deploy.engines.ray; print(os.environ['RAY_USAGE_STATS_ENABLED'])"
-    )
+    program = "import os; import dkvb.engines.ray; print(os.environ['RAY_USAGE_STATS_ENABLED'])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout == "0\n", done.stderr
 

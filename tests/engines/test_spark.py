@@ -11,7 +11,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql import SparkSession
 
 from dkvb import BottleneckClassifier
-from dkvb.deploy.engines import spark
+from dkvb.engines import spark
 
 from .conftest import N, killer, same
 

@@ -16,8 +16,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from dkvb import BottleneckClassifier, fit_keys
-from dkvb.benchmark.metrics import expected_calibration_error
 from dkvb.bottleneck.fit_keys import PRESETS
+from dkvb.evaluation.metrics import expected_calibration_error
 from dkvb.rules import rule_names
 
 from .settings import blobs, bottleneck

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from dkvb.estimators.baselines import sdmlp as module
+from dkvb.baselines import sdmlp as module
 from dkvb.estimators.registry import SDMLPClassifier
 from dkvb.kernels.sdmlp import step
 

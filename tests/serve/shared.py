@@ -18,9 +18,9 @@ from typing import Any
 import httpx
 import numpy as np
 
-from dkvb.deploy.serve import Settings, serve
-from dkvb.deploy.store import create
 from dkvb.estimators.registry import make_classifier
+from dkvb.serve import Settings, serve
+from dkvb.store import create
 
 WIDTH = 6
 CLASSES = ["ant", "bee", "cat"]
@@ -91,7 +91,7 @@ def process(model: Path, *options: str, port: int = 0) -> Iterator[tuple[str, An
 
 
 _FORKS = multiprocessing.get_context("forkserver")
-_FORKS.set_forkserver_preload(["dkvb.deploy.serve.server", "tests.serve.shared"])
+_FORKS.set_forkserver_preload(["dkvb.serve.server", "tests.serve.shared"])
 
 
 @contextmanager

@@ -10,8 +10,8 @@ import httpx
 import numpy as np
 import pytest
 
-from dkvb.deploy.serve import Limits
-from dkvb.deploy.store import read_folder
+from dkvb.serve import Limits
+from dkvb.store import read_folder
 
 from .shared import WIDTH, good, make_model, npy, picture, problem, rows, running
 from .test_routes import NPY, STREAM, arrow

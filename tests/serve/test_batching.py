@@ -7,7 +7,7 @@ from threading import Event
 
 import httpx
 
-from dkvb.deploy.serve.batching import Batcher
+from dkvb.serve.batching import Batcher
 
 from .shared import make_model, running
 

@@ -83,7 +83,7 @@ def wait(url):
 
 
 def test_routes_of_the_page_are_those_of_the_service():
-    import dkvb.deploy.serve.app as application
+    import dkvb.serve.app as application
 
     text = PAGE.read_text()
     paths = {route.path for topic in application.ROUTERS for route in topic.router.routes}

@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from dkvb.deploy.store import Following, open_folder, read_folder
+from dkvb.store import Following, open_folder, read_folder
 
 from .shared import good, make_model, npy, process, rows
 from .test_routes import NPY
@@ -99,7 +99,7 @@ def test_following_reads_only_what_is_new(tmp_path, name, monkeypatch):
         folder.learn(X[:3], y[:3])
         folder.learn(X[3:], ["elk"] * 3)
         with monkeypatch.context() as context:
-            context.setattr("dkvb.deploy.store.reading.read_folder", None)
+            context.setattr("dkvb.store.reading.read_folder", None)
             same(following.look(), folder)
             folder.rename("elk", "moose")
             same(following.look(), folder)

@@ -5,7 +5,7 @@ import base64
 import httpx
 import pytest
 
-from dkvb.deploy.store import read_folder
+from dkvb.store import read_folder
 
 from .shared import CLASSES, good, make_model, picture, problem, rows, running
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import dkvb
-from dkvb.deploy.serve import Limits
-from dkvb.deploy.store import folder as store
-from dkvb.deploy.store import read_folder
+from dkvb.serve import Limits
+from dkvb.store import folder as store
+from dkvb.store import read_folder
 
 from .shared import good, make_model, npy, problem, rows, running
 from .test_routes import NPY

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 import dkvb
-from dkvb.deploy.serve.encoding import Encoding
-from dkvb.deploy.store import read_folder
+from dkvb.serve.encoding import Encoding
+from dkvb.store import read_folder
 
 from .shared import CLASSES, WIDTH, good, make_model, npy, picture, problem, rows, running
 

@@ -11,7 +11,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-import dkvb.deploy.serve.app as application
+import dkvb.serve.app as application
 
 from .shared import make_model, running
 

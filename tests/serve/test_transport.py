@@ -5,7 +5,7 @@ import socket
 
 import httpx
 
-from dkvb.deploy.serve.transport import Joined
+from dkvb.serve.transport import Joined
 
 from .shared import make_model, rows, running
 

@@ -25,7 +25,7 @@ from typing import Any
 import httpx
 import numpy as np
 
-from dkvb.deploy.store import read_folder
+from dkvb.store import read_folder
 
 from .shared import WIDTH, forked, free_port, make_model, npy, process, rows
 

@@ -66,8 +66,8 @@ def evaluate_data(
 
 
 def _cross_validate(text: str, rows: LabelledRows, n_folds: int, seed: int, device: Device) -> Any:
-    from dkvb.benchmark.cross_validation import cross_validate
-    from dkvb.benchmark.grid import make_from_spec, parse_spec
+    from dkvb.evaluation.cross_validation import cross_validate
+    from dkvb.evaluation.grid import make_from_spec, parse_spec
 
     spec = parse_spec(text)
 
@@ -88,8 +88,8 @@ def _score_model(
     allow_download: bool,
     quiet: bool,
 ) -> Any:
-    from dkvb.benchmark.cross_validation import score_classifier
     from dkvb.cli.model import read_model
+    from dkvb.evaluation.cross_validation import score_classifier
 
     found = read_model(model, device)
     rows = read_rows(

@@ -13,7 +13,7 @@ from dkvb.cli._rows import check_same_encoder, read_rows
 from dkvb.cli._shared import Device, available, warn
 
 if TYPE_CHECKING:
-    from dkvb.deploy.store import ModelFolder
+    from dkvb.store import ModelFolder
 
 
 @contextmanager
@@ -44,10 +44,10 @@ def learn_shard(
     A new folder begins with the keys and settings of the model `like`; in one that is there, what
     was learned under this operation id is not learned again.
     """
-    from dkvb.deploy.store import create, open_folder, read_model
-    from dkvb.deploy.store.history import check_id, digest_of, entry
-    from dkvb.deploy.store.layout import holds_model
-    from dkvb.deploy.store.shards import LEARNING, new_like
+    from dkvb.store import create, open_folder, read_model
+    from dkvb.store.history import check_id, digest_of, entry
+    from dkvb.store.layout import holds_model
+    from dkvb.store.shards import LEARNING, new_like
 
     check_id(operation_id)
     place = available(device)
@@ -92,7 +92,7 @@ class ShardReader:
 
     def merge_into(self, folder: ModelFolder, operation_id: str | None) -> int:
         """Add the union of all models to a folder, and return the number of rows."""
-        from dkvb.deploy.store.shards import manifest, merge_tree
+        from dkvb.store.shards import manifest, merge_tree
 
         if folder.is_done("merge", operation_id):
             return folder.merge(operation_id=operation_id)
@@ -109,10 +109,10 @@ class ShardReader:
 
     def create(self, path: Path, operation_id: str | None, wait: float) -> ModelFolder:
         """Make a folder of the union of all models, and return it open."""
-        from dkvb.deploy.store import check_target, create
-        from dkvb.deploy.store.classifiers import total_count
-        from dkvb.deploy.store.history import check_id, entry
-        from dkvb.deploy.store.shards import merge_tree
+        from dkvb.store import check_target, create
+        from dkvb.store.classifiers import total_count
+        from dkvb.store.history import check_id, entry
+        from dkvb.store.shards import merge_tree
 
         check_target(path, False)
         check_id(operation_id)
@@ -129,7 +129,7 @@ class ShardReader:
         )
 
     def _classifiers(self) -> Iterator[Any]:
-        from dkvb.deploy.store import read_model
+        from dkvb.store import read_model
 
         for path in self._paths:
             model = read_model(path, self._place)
@@ -146,7 +146,7 @@ class ShardReader:
 
     def _is_new(self, path: Path, model: Any) -> bool:
         """Note what a model has learned; an error where some of it is there already."""
-        from dkvb.deploy.store.shards import RepeatedShardError, check_shards, manifest
+        from dkvb.store.shards import RepeatedShardError, check_shards, manifest
 
         new = manifest(model)
         own = {one.id for one in model.history}

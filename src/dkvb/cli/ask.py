@@ -121,8 +121,8 @@ def inspect(
 ) -> None:
     """Classes, examples of each, use of keys, novelty, and size of the files."""
     with clear_errors(), short_warnings():
-        from dkvb.deploy.store import read_summary, summarise
-        from dkvb.deploy.store.summary import ModelSummary, quantiles
+        from dkvb.store import read_summary, summarise
+        from dkvb.store.summary import ModelSummary, quantiles
 
         summary = read_summary(model) if data is None else None
         if summary is None:  # which takes longer, and torch
@@ -153,7 +153,7 @@ def history(
 ) -> None:
     """What was done to a model: operation, number of rows, time; never labels or rows."""
     with clear_errors(), short_warnings():
-        from dkvb.deploy.store import read_history
+        from dkvb.store import read_history
 
         entries = read_history(model)
     if as_json:
@@ -314,7 +314,7 @@ def _encoder_of(found: Any, name: str, items: ItemOptions, allow_download: bool)
 
 
 def _export_onnx(classifier: Any, out: Path, dtype: Dtype, encoder: Any) -> dict[str, Any]:
-    from dkvb.deploy.export import export_onnx
+    from dkvb.export import export_onnx
 
     report = export_onnx(classifier, out, encoder=encoder, dtype=str(dtype))
     return {

@@ -24,7 +24,7 @@ def demo(out: Out = Path("demo-output"), quiet: Quiet = False) -> None:
 
         require("matplotlib", "plots", "dkvb demo")
         folder = make_folder(out)
-    from dkvb.benchmark.demo import run
+    from dkvb.evaluation.demo import run
 
     with short_warnings():
         shown = run(folder, show_progress(quiet))

@@ -129,12 +129,12 @@ def evaluate(
                 as_json=as_json, quiet=quiet,
             )  # fmt: skip
             if out is not None:
-                from dkvb.benchmark.records import write_summary
+                from dkvb.evaluation.records import write_summary
 
                 write_summary(make_folder(out) / "summary.json", summary)
             return
     with clear_errors():
-        from dkvb.benchmark.grid import Grid, parse_spec
+        from dkvb.evaluation.grid import Grid, parse_spec
 
         if model is not None:
             raise ValueError("--model: expected with --data; got no data to test it on")
@@ -165,7 +165,7 @@ def _read(train: Path, test: Path, keys: Path | None, log: Any) -> Any:
     """Read training, test and key data; test samples of unknown labels are left out."""
     import numpy as np
 
-    from dkvb.benchmark.grid import Data
+    from dkvb.evaluation.grid import Data
 
     learned = _read_file(train, "--train", None)
     X, y = learned.x, learned.y
@@ -212,8 +212,8 @@ def _read_file(
 
 def _run(grid: Any, data: Any, out: Path, as_json: bool, quiet: bool) -> None:
     from dkvb._support import process_group
-    from dkvb.benchmark.jobs import run_missing
-    from dkvb.benchmark.records import summarise, write_summary
+    from dkvb.evaluation.jobs import run_missing
+    from dkvb.evaluation.records import summarise, write_summary
 
     with clear_errors(), short_warnings():
         records = run_missing(
@@ -239,7 +239,7 @@ def _draw_curves(records: list[Any], path: Path) -> Path | None:
     from dkvb._support.optional import MissingPackageError
 
     try:
-        from dkvb.benchmark.plots import plot_accuracy
+        from dkvb.evaluation.plots import plot_accuracy
 
         return plot_accuracy(records, path)
     except MissingPackageError as error:

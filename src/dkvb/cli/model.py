@@ -65,9 +65,9 @@ def fit(
 ) -> None:
     """Train a new model; MODEL is a new folder."""
     with clear_errors(), short_warnings():
-        from dkvb.benchmark.grid import parse_spec
-        from dkvb.deploy.store import check_target, create
         from dkvb.estimators.registry import make_classifier
+        from dkvb.evaluation.grid import parse_spec
+        from dkvb.store import check_target, create
 
         spec, place = parse_spec(classifier), available(device)
         check_target(model, overwrite)  # before any work
@@ -269,7 +269,7 @@ def merge(
     refused by its name.
     """
     with clear_errors(), short_warnings():
-        from dkvb.deploy.store.layout import holds_model
+        from dkvb.store.layout import holds_model
 
         _check_distinct(model, others)
         reader = ShardReader(others, device, skip_merged)
@@ -300,14 +300,14 @@ def _measured(before: Any, after: Any, held_out: Any) -> Any:
 
 def read_model(path: Path, device: Device = Device.cpu) -> Any:
     """The model in a folder or in a single file, for whoever only looks."""
-    from dkvb.deploy import store
+    from dkvb import store
 
     return store.read_model(path, available(device))
 
 
 def opened(model: Path, device: Device, wait: float, quiet: bool) -> Any:
     """Return the folder of a model, to be changed."""
-    from dkvb.deploy.store import open_folder
+    from dkvb.store import open_folder
 
     # Where accuracy is told, it is kept for `dkvb inspect`, too.
     return open_folder(model, available(device), wait, with_summary=not quiet)
@@ -315,7 +315,7 @@ def opened(model: Path, device: Device, wait: float, quiet: bool) -> Any:
 
 def _check_distinct(model: Path, others: list[Path]) -> None:
     """Raise where a model would be added to itself, or twice."""
-    from dkvb.deploy.store.shards import path_of
+    from dkvb.store.shards import path_of
 
     met = [path_of(model)]
     for other in others:
@@ -363,7 +363,7 @@ def _names_keys(keys: str) -> bool:
 
 
 def _keys_for(path: str, rows: Any, device: str) -> Any:
-    from dkvb.deploy.store import load_keys
+    from dkvb.store import load_keys
 
     keys = load_keys(path, device)
     if keys.width != rows.width:
@@ -376,7 +376,7 @@ def _keys_for(path: str, rows: Any, device: str) -> Any:
 
 def _remedy(folder: Any) -> str:
     """How to take back what was learned just now, where that can be done."""
-    from dkvb.deploy.store.classifiers import journals_embeddings
+    from dkvb.store.classifiers import journals_embeddings
 
     # Where the journal holds embeddings, closing the folder makes a snapshot of it.
     if folder.model.undoable is not None and not journals_embeddings(folder.classifier):

@@ -43,9 +43,9 @@ def report(
         for package in ("matplotlib", "jinja2"):
             require(package, "report", "dkvb report")
         from dkvb._support.files.atomic import replace_file
-        from dkvb.benchmark.report import build
-        from dkvb.benchmark.report.sentences import replace_block
-        from dkvb.benchmark.report.status import status_csv
+        from dkvb.evaluation.report import build
+        from dkvb.evaluation.report.sentences import replace_block
+        from dkvb.evaluation.report.status import status_csv
 
         path = out or folder / "report.html"
         if path.is_dir():

@@ -86,10 +86,10 @@ def reproduce(
 
     Runs with a record in the folder are not repeated: a killed command continues.
     """
-    from dkvb.benchmark.paper import EXPERIMENTS, load_experiment
+    from dkvb.evaluation.paper import EXPERIMENTS, load_experiment
 
     if list_all:
-        from dkvb.benchmark.paper.status import read_status
+        from dkvb.evaluation.paper.status import read_status
 
         status = read_status()
         if as_json:
@@ -113,10 +113,10 @@ def reproduce(
             raise ValueError("NAME: expected an experiment; dkvb reproduce --list names them")
         for name in names:
             validation.one_of("NAME", name, EXPERIMENTS)
-        from dkvb.benchmark.grid import one_thread
-        from dkvb.benchmark.paper import experiment
-        from dkvb.benchmark.paper.encoders import canonical_name, parse_keys
-        from dkvb.benchmark.paper.source import Bundled, Prepared
+        from dkvb.evaluation.grid import one_thread
+        from dkvb.evaluation.paper import experiment
+        from dkvb.evaluation.paper.encoders import canonical_name, parse_keys
+        from dkvb.evaluation.paper.source import Bundled, Prepared
 
         source = Bundled() if quick else Prepared(data, canonical_name(encoder))
         key_data = None if keys is None else parse_keys(keys)

@@ -62,8 +62,8 @@ def serve(
 
         for package in ("fastapi", "uvicorn", "python_multipart", "httpx"):
             require(package, "serve", "dkvb serve")
-        from dkvb.deploy.serve import Limits, Settings
-        from dkvb.deploy.serve import serve as run
+        from dkvb.serve import Limits, Settings
+        from dkvb.serve import serve as run
 
         logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
         limits = Limits(

@@ -6,7 +6,7 @@ import pytest
 from dkvb import KernelClassifier, load
 from dkvb._support import files
 from dkvb._support.files import FileError, State
-from dkvb.deploy.store import create, open_folder, read_folder
+from dkvb.store import create, open_folder, read_folder
 
 from .problems import blobs, same_state
 

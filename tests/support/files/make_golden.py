@@ -13,8 +13,8 @@ import torch
 
 from dkvb import BottleneckClassifier, BottleneckRegressor, KeyValueBottleneck, fit_keys, rules
 from dkvb._support.files import VERSION
-from dkvb.deploy.store import create
 from dkvb.estimators.registry import make_classifier
+from dkvb.store import create
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -274,7 +274,7 @@ def spoil_records(path: Path, rng: Rng) -> None:
 
 
 def read_run_records(path: Path) -> None:
-    from dkvb.benchmark.records import read_records, summarise
+    from dkvb.evaluation.records import read_records, summarise
 
     summarise(read_records(path).records)
 
@@ -337,7 +337,7 @@ def read_cache(entry: Path) -> None:
 # -------------------------------------------------------------------------------------- journals
 def make_folder(folder: Path) -> Path:
     from dkvb import BottleneckClassifier, fit_keys
-    from dkvb.deploy.store import create
+    from dkvb.store import create
 
     x, y = rows()
     keys = fit_keys(x, n_codebooks=4, n_pairs=8, key_dim=3)
@@ -350,7 +350,7 @@ def make_folder(folder: Path) -> Path:
 
 def spoil_journal(path: Path, rng: Rng) -> None:
     from dkvb._support import files
-    from dkvb.deploy.store import framing
+    from dkvb.store import framing
 
     raw = path.read_bytes()
     found = list(framing.records(raw, path))
@@ -364,7 +364,7 @@ def spoil_journal(path: Path, rng: Rng) -> None:
 
 
 def read_model_folder(path: Path) -> None:
-    from dkvb.deploy.store import open_folder, read_folder, read_history, read_summary
+    from dkvb.store import open_folder, read_folder, read_history, read_summary
 
     read_history(path.parent)
     read_summary(path.parent)

@@ -9,8 +9,8 @@ import torch
 
 from dkvb import Keys, KeyValueBottleneck
 from dkvb._support import files
-from dkvb.deploy.store import open_folder, read_folder
 from dkvb.estimators.registry import load_classifier
+from dkvb.store import open_folder, read_folder
 
 from .make_golden import GOLDEN, answers, models
 

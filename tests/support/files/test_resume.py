@@ -6,8 +6,8 @@ from functools import cache
 import numpy as np
 import pytest
 
-from dkvb.benchmark.runner import get_epochs, set_epochs
 from dkvb.estimators.registry import load_classifier
+from dkvb.evaluation.runner import get_epochs, set_epochs
 
 from ...estimators.settings import NAMES
 from .models import answers, make, rows

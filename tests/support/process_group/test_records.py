@@ -2,15 +2,15 @@
 
 from pathlib import Path
 
-from dkvb.benchmark.records import read_records
+from dkvb.evaluation.records import read_records
 
 from .jobs import run
 
 PROGRAM = """
 from pathlib import Path
 from dkvb._support.files import atomic
-from dkvb.benchmark.jobs import RunSpec, Job, run_missing
-from dkvb.benchmark.records import RunRecord
+from dkvb.evaluation.jobs import RunSpec, Job, run_missing
+from dkvb.evaluation.records import RunRecord
 
 
 def measured(specs, progress):

@@ -1,7 +1,0 @@
-"""Models for places without this package: ONNX files, and modules for `torch.export`."""
-
-from dkvb.deploy.export.check import Parity, check_onnx
-from dkvb.deploy.export.module import as_module
-from dkvb.deploy.export.onnx_file import ExportReport, export_onnx
-
-__all__ = ["ExportReport", "Parity", "as_module", "check_onnx", "export_onnx"]

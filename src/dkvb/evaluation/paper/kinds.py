@@ -1,0 +1,64 @@
+"""Whether records have the paper's settings, or changed, synthetic or quick ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from dkvb.evaluation.paper import load_experiment
+from dkvb.evaluation.paper.source import Bundled
+from dkvb.evaluation.paper.tables import get_encoder
+from dkvb.evaluation.records import RunRecord
+
+# The closest to the paper first, with what a title says of it.
+KINDS = {
+    "full": "",
+    "changed": "changed settings",
+    "synthetic": "synthetic rows",
+    "quick": "quick: small sizes, few epochs, bundled data",
+}
+
+
+def get_changes(record: RunRecord) -> str:
+    """Return the fields of the configuration that `--set` changed, as text."""
+    changes = record.config.get("changes", {})
+    return ", ".join(f"{name}={value}" for name, value in changes.items())
+
+
+def get_variant(record: RunRecord) -> tuple[str, str]:
+    """Return encoder and changes. Records that differ in them are not seeds of one run."""
+    return get_encoder([record]), get_changes(record)
+
+
+def classify_records(experiment: str, records: Sequence[RunRecord]) -> str:
+    """Return "full", or why these records cannot be compared with the paper."""
+    encoder, module = get_encoder(records), load_experiment(experiment)
+    if any(map(get_changes, records)):
+        return "changed"
+    if encoder == Bundled.encoder:
+        return "quick"
+    if "synthetic" in encoder:
+        return "synthetic"
+    if not encoder:  # without embeddings, the configuration itself is in the record
+        config = records[0].config
+        matches = {
+            kind: all(config.get(name) == value for name, value in vars(known).items())
+            for kind, known in (("full", module.PAPER), ("quick", module.QUICK))
+        }
+        return next((kind for kind, same in matches.items() if same), "changed")
+    if all("changes" in record.config for record in records):  # and none was changed
+        return "full"
+    epochs = get_epochs(records)
+    return "full" if epochs <= {getattr(module.PAPER, "epochs", None)} else "changed"
+
+
+def get_epochs(records: Iterable[RunRecord]) -> set[int]:
+    """Return the epochs per task of bottlenecks with the SGD rule."""
+    found = set()
+    for record in records:
+        config = record.config
+        settings, params = config.get("settings", {}), config.get("params", {})
+        descends = {**settings, **params}.get("rule", "sgd") == "sgd"
+        if descends and ("measure" in config or record.classifier.startswith("bottleneck")):
+            places = (params, config, config.get("config", {}), settings)
+            found |= set([place["epochs"] for place in places if "epochs" in place][:1])
+    return found
