@@ -25,7 +25,7 @@ import torch
 
 from dkvb.store import create, folder, open_folder, read_folder
 
-from ...support.files.models import rows
+from ..support.files.models import rows
 from .faults import reference, same
 from .shared import class_counts
 

@@ -33,7 +33,7 @@ from dkvb.estimators.registry import make_classifier
 from dkvb.store import AppliedError, create, folder, open_folder, read_folder
 from dkvb.store.history import UNLEARNING
 
-from ...support.files.models import rows
+from ..support.files.models import rows
 from .shared import learned
 
 CHANGING = ("open", "write", "fsync", "replace", "unlink", "ftruncate", "fchmod", "chmod", "mkdir")

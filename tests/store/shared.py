@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ...support.files.models import bottleneck
+from ..support.files.models import bottleneck
 
 
 def learned(name: str, *batches: Any) -> Any:

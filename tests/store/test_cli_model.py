@@ -12,7 +12,7 @@ from dkvb import BottleneckClassifier
 from dkvb.cli import app
 from dkvb.store import open_folder, read_folder
 
-from ...support.files.models import rows
+from ..support.files.models import rows
 from .commands import dkvb, good
 
 SETTINGS = "bottleneck:rule={},n_codebooks=6,n_pairs=16,key_dim=3"

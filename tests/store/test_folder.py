@@ -15,7 +15,7 @@ from dkvb.rules import LeastSquares
 from dkvb.store import Entry, create, folder, open_folder, read_folder
 from dkvb.store.history import shortened
 
-from ...support.files.models import BOTTLENECKS, assert_same, bottleneck, rows
+from ..support.files.models import BOTTLENECKS, assert_same, bottleneck, rows
 from .faults import reference
 from .shared import assert_same_state, learned
 

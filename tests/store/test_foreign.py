@@ -11,7 +11,7 @@ from dkvb._support.files import FileError
 from dkvb.estimators.registry import make_classifier
 from dkvb.store import create, open_folder, read_folder
 
-from ...support.files.models import assert_same, keys, rows
+from ..support.files.models import assert_same, keys, rows
 from .commands import dkvb
 from .shared import assert_same_state, learned
 

@@ -10,7 +10,7 @@ import pytest
 from dkvb._support.files import atomic
 from dkvb.store import create, open_folder, read_folder
 
-from ...support.files.models import assert_same, rows
+from ..support.files.models import assert_same, rows
 from .shared import assert_same_state, learned
 
 OPERATIONS = {

@@ -10,8 +10,8 @@ import pytest
 from dkvb._support.files import FileError
 from dkvb.store import create, folder, journal, open_folder, read_folder
 
-from ...support.files.make_golden import GOLDEN
-from ...support.files.models import rows
+from ..support.files.make_golden import GOLDEN
+from ..support.files.models import rows
 from .shared import assert_same_state, learned
 
 

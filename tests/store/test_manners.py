@@ -17,7 +17,7 @@ import dkvb as library
 from dkvb.cli import _change, app
 from dkvb.store import Entry, create, open_folder, read_folder
 
-from ...support.files.models import keys, rows
+from ..support.files.models import keys, rows
 from .commands import dkvb, good
 from .shared import assert_same_state, learned
 

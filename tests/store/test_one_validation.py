@@ -10,7 +10,7 @@ import pytest
 from dkvb.estimators.registry import make_classifier
 from dkvb.store import create, open_folder, read_folder
 
-from ...support.files.models import assert_same, bottleneck, rows
+from ..support.files.models import assert_same, bottleneck, rows
 from .commands import dkvb
 
 X, Y = rows()

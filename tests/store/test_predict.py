@@ -25,7 +25,7 @@ from dkvb.cli import _answers, app
 from dkvb.kernels.nearest import again, cpu
 from dkvb.store import create, open_folder
 
-from ...support.files.models import bottleneck, keys, rows
+from ..support.files.models import bottleneck, keys, rows
 from .commands import dkvb, good
 from .shared import learned
 from .test_tutorial import small_encoder

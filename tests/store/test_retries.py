@@ -9,7 +9,7 @@ import pytest
 from dkvb._support.files import FileError, atomic
 from dkvb.store import AppliedError, create, folder, journal, open_folder, read_folder
 
-from ...support.files.models import rows
+from ..support.files.models import rows
 from .commands import dkvb, good
 from .faults import NAMES, attack
 from .shared import assert_same_state, learned

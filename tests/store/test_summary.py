@@ -10,7 +10,7 @@ from dkvb._support import files
 from dkvb._support.files import FileError
 from dkvb.store import create, open_folder, read_folder, read_summary, summarise
 
-from ...support.files.models import rows
+from ..support.files.models import rows
 from .commands import dkvb, good
 from .faults import reference
 

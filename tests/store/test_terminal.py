@@ -9,7 +9,7 @@ from dkvb.cli._shared import printable, to_json
 from dkvb.estimators import labels
 from dkvb.store import create
 
-from ...support.files.models import rows
+from ..support.files.models import rows
 from .commands import dkvb
 from .shared import learned
 

@@ -9,7 +9,7 @@ import pytest
 from dkvb.estimators.registry import make_classifier
 from dkvb.store import create, open_folder, read_folder
 
-from ...support.files.models import assert_same, rows
+from ..support.files.models import assert_same, rows
 from .faults import reference
 from .shared import assert_same_state, learned
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from dkvb.estimators.registry import make_classifier
 from dkvb.store import Learnable, create, open_folder, read_folder, read_history
 
-from ...support.files.models import rows
+from ..support.files.models import rows
 from .shared import assert_same_state, learned
 
 NAMES = ["kernel", "counts", "samples", "least_squares"]

@@ -60,7 +60,7 @@ def classifier_class(name: str) -> type[Any]:
 
 
 def _module_of(name: str) -> str:
-    package = "estimators" if name in ("bottleneck", "kernel") else "estimators.baselines"
+    package = "estimators" if name in ("bottleneck", "kernel") else "baselines"
     return f"dkvb.{package}.{name}"
 
 
