@@ -162,7 +162,7 @@ def estimator_from(state: State, device: str = "cpu") -> Any:
 def _name_of(estimator: BaseEstimator) -> str:
     """The name that a file gives to an estimator's class: that of its module."""
     module = type(estimator).__module__
-    if not module.startswith(_PACKAGE):
+    if not module.startswith("dkvb."):
         raise TypeError(
             f"save: expected an estimator of dkvb; got {type(estimator).__name__} of {module}, "
             "which no file could be read back as"
