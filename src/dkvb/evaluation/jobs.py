@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dkvb._support import process_group
-from dkvb.evaluation.legacy import restore_parameters
+from dkvb import __version__
 from dkvb.evaluation.records import (
     RecordsFile,
     RunRecord,
@@ -38,12 +37,14 @@ class RunSpec:
 
     @property
     def run_id(self) -> str:
-        """Digest of the parameters: equal for equal runs.
+        """Digest of the parameters and of dkvb's version: equal for equal runs.
 
-        >>> RunSpec("a", {"seed": 1, "order": "iid"}).run_id
-        '6f36f5f21d8e6683'
+        >>> one, same = RunSpec("a", {"seed": 1, "b": 2}), RunSpec("c", {"b": 2, "seed": 1})
+        >>> one.run_id == same.run_id, one.run_id == RunSpec("a", {"seed": 2, "b": 2}).run_id
+        (True, False)
         """
-        text = json.dumps(restore_parameters(self.parameters), sort_keys=True, allow_nan=False)
+        identity = {"dkvb": __version__, **self.parameters}
+        text = json.dumps(identity, sort_keys=True, allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -85,17 +86,14 @@ def run_missing(
     progress : bool, default=False
         Whether to show a progress bar.
     log : callable, optional
-        Called with one line on the content of an existing file. With several processes, only the
-        first calls it.
+        Called with one line on the content of an existing file.
     """
     from tqdm import tqdm
 
     specs = [spec for job in jobs for spec in job.specs]
     found = read_records(path) if path.exists() else RecordsFile([], [])
     done = {record.run_id: record for record in found.records}
-    # No process changes the file or runs before all have read it.
-    process_group.check_same_on_all_ranks(sorted(map(str, done)), str(path))
-    if process_group.rank() == 0 and (found.records or found.damaged):
+    if found.records or found.damaged:
         if found.damaged:
             move_damaged_lines(path)
         log(_describe_file(path, specs, done, found))
