@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # importlib mode knows no sibling modules
-from dkvb.evaluation.paper import EXPERIMENTS, experiment, load_experiment
 from tiny import NAMES, run, setup
 
 from dkvb._support.files import atomic
 from dkvb.evaluation.records import read_records
+from paper import experiment
+from paper.experiments import EXPERIMENTS, load_experiment
+from paper.experiments.sweeps import Sweep
 
 sys.path.pop(0)
 
@@ -29,7 +31,8 @@ def test_every_experiment_of_the_list_has_the_same_shape():
         module = load_experiment(name)
         assert is_dataclass(module.PAPER)
         assert type(module.PAPER) is type(module.QUICK)
-        assert f"dkvb reproduce {name} " in (module.__doc__ or "")  # its command
+        if not isinstance(module, Sweep):
+            assert f"python -m paper run {name} " in (module.__doc__ or "")  # its command
         assert all(callable(getattr(module, f)) for f in ("make_jobs", "make_table", "plot"))
         assert "\n" not in description
 
@@ -137,7 +140,7 @@ def test_a_shift_without_changed_codes_is_exactly_none(folders):
         ("learning_rate", "1", 1.0),
         ("evaluate_every", "5", 5),
         ("evaluate_every", "None", None),
-        ("key_dims", "[2, 3]", (2, 3)),
+        ("values", "[2, 3]", (2, 3)),
     ],
 )
 def test_fields_can_be_changed(name, text, expected):
@@ -152,7 +155,7 @@ def test_fields_can_be_changed(name, text, expected):
         ("speed", "1", "--set: expected one of n_codebooks, .*got 'speed'"),
         ("epochs", "many", "--set epochs: expected a value like 2000; got 'many'"),
         ("epochs", "1.5", "--set epochs: expected"),
-        ("key_dims", "3", "--set key_dims: expected a value like"),
+        ("values", "3", "--set values: expected a value like"),
     ],
 )
 def test_bad_changes_are_refused(name, text, message):

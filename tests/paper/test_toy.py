@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from dkvb.evaluation.paper import experiment, toy
 
 from dkvb.evaluation.records import RunRecord, read_records
+from paper import experiment
+from paper.experiments import toy
 from paper.experiments._toy_figure import pack, plot, unpack
 from paper.source import Bundled
 

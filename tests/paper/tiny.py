@@ -1,7 +1,9 @@
 """Data and sizes so small that every experiment runs in about a second."""
 
 import numpy as np
-from dkvb.evaluation.paper import experiment, load_experiment
+
+from paper import experiment
+from paper.experiments import load_experiment
 
 SIZES = {
     "n_codebooks": 8,
@@ -21,14 +23,14 @@ CHANGES = {  # of an experiment's quick configuration, besides
     },
     "cifar100": {"sdmlp_neurons": (20,), "sdmlp_epochs": 1, "sdmlp_pretraining": 1},
     "loss": {"evaluate_every": 1},
-    "key-dim": {"key_dims": (2, 4)},
-    "pairs": {"pairs": (4, 16)},
-    "codebooks": {"codebooks": (2, 8)},
+    "key-dim": {"values": (2, 4)},
+    "pairs": {"values": (4, 16)},
+    "codebooks": {"values": (2, 8)},
     "fly": {"fly_epochs": (1, 50), "evaluate_at": (1, 5, 50)},
     "shift-signal": {"batches": 3, "batch_rows": 10},
     "growth": {"n_new": 4, "above": 0.5},
     "generation": {"latent": 3, "hidden": 8, "decoder_epochs": 2},
-    "weight-decay": {"decays": (1e-2, 1e-4)},
+    "weight-decay": {"values": (1e-2, 1e-4)},
     "codes": {"points": 30},
     "theorem": {
         "ascent_steps": 5,
@@ -40,7 +42,6 @@ CHANGES = {  # of an experiment's quick configuration, besides
     },
     "straight-through": {"rows": 60},
     "all-methods": {
-        "least_squares": (4, 8),
         "ranpac_features": 30,
         "sdmlp_neurons": 20,
         "baseline_epochs": 1,

@@ -4,7 +4,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from paper.analysis.memory import pickled_size
 
 from paper.analysis import plane as maps
 from paper.analysis.robustness import add_noise, changed_codes
@@ -32,12 +31,6 @@ def test_changed_codes_of_any_type():
     a = torch.tensor([[1, 2], [3, 60000]], dtype=torch.uint16)
     b = torch.tensor([[1, 5], [3, 60000]], dtype=torch.int32)
     assert changed_codes(a, b).tolist() == [[False, True], [False, False]]
-
-
-def test_memory_is_what_a_pickle_holds():
-    table = torch.zeros(1000)
-    assert 4000 <= pickled_size({"a": table}) < 5500
-    assert pickled_size([table, table]) < 5500  # the same tensor twice is kept once
 
 
 def test_a_flat_map_without_umap_is_pca(rng, monkeypatch):
