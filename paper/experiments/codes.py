@@ -5,7 +5,7 @@
 The paper reports for ResNet50 that keys cover the key data densely and the target more sparsely;
 most pairs are fetched 10,000 to 150,000 times over 2,000 epochs, and about 28 % never. Both
 expiries of keys are measured: ours (`ema`) and that of the paper's code (`ema-reference`). The map
-uses UMAP if umap-learn (`dkvb[maps]`) is installed, and PCA otherwise.
+uses UMAP if umap-learn is installed, and PCA otherwise.
 """
 
 from __future__ import annotations

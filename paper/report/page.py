@@ -114,8 +114,8 @@ def _head(report: Report, own_name: str) -> Iterator[str]:
     if versions != [__version__]:
         yield ""
         yield (
-            f"The records are of dkvb {listed(versions)}. What has changed since, such as how keys are "
-            "fitted and how they expire, is not in them."
+            f"The records are of dkvb {listed(versions)}. What has changed since, such as how "
+            "keys are fitted and how they expire, is not in them."
         )
     if "full" not in kinds:
         yield from ("", "No run here has the paper's settings, so that none decides.")
