@@ -38,13 +38,13 @@ from paper.thresholds import threshold
 Records = Sequence[RunRecord]
 ORDERS = ("class-incremental", "iid")
 
-HOLDS, FAILS, NOT_SHOWN = "holds", "fails", "not shown"
+HOLDS, FAILS, DEPENDS, NOT_SHOWN = "holds", "fails", "depends on", "not shown"
 NOT_ATTEMPTED, UNMEASURABLE = "not attempted", "cannot be measured here"
 
 
 def depends_on(what: str) -> str:
     """Return the verdict of a claim that some cases confirm and others contradict."""
-    return f"depends on ({what})"
+    return f"{DEPENDS} ({what})"
 
 
 class Finding(NamedTuple):

@@ -12,7 +12,7 @@ class ExperimentEncoder(NamedTuple):
 
     name: str  # of `dkvb embed`, and in file names
     title: str
-    paper_name: str = ""  # in targets.csv; empty: not in the paper
+    paper_name: str = ""  # in `targets`; empty: not in the paper
     panel: str = ""  # of the paper's Figure 3
     keys: str = "cifar100"  # for CIFAR-10 experiments
     note: str = ""  # on the embeddings that this repository's records are of

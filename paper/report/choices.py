@@ -4,10 +4,10 @@ from __future__ import annotations
 
 CHOICES: dict[str, str] = {
     "all on embeddings": "On all embeddings, evaluations search only keys that training has "
-    "selected, as in the paper's code; the paper does not say so. One row in ten of the key data is held out "
-    "to measure keys, so that they are fitted to 90 % of it, for 10 epochs, or 1 on ImageNet data "
-    "sets, as in appendix C. Keys expire in two ways: ours, in which a revived key starts afresh, "
-    "and `ema-reference`, that of the paper's code.",
+    "selected, as in the paper's code; the paper does not say so. One row in ten of the key data "
+    "is held out to measure keys, so that they are fitted to 90 % of it, for 10 epochs, or 1 on "
+    "ImageNet data sets, as in appendix C. Keys expire in two ways: ours, in which a revived key "
+    "starts afresh, and `ema-reference`, that of the paper's code.",
     "toy": "Keys are fitted to uniform points of the domain by moving averages (the text says "
     "random points). Accuracies are given before pruning, and after pruning of pairs that were "
     "never selected.",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from paper.claims import FAILS, NOT_SHOWN
+from paper.claims import DEPENDS, FAILS, HOLDS, NOT_ATTEMPTED, NOT_SHOWN, UNMEASURABLE
 from paper.encoders import find_encoder
 from paper.report.collect import Collection
-from paper.report.verdicts import Comparison, Verdict, count
-from paper.tables import mean_final_accuracy, only
+from paper.report.verdicts import Comparison, Verdict
+from paper.tables import group_by, mean_final_accuracy, only
 
 BEGIN = (
     "<!-- paper: python -m paper report results --out docs/results/paper.md --readme README.md -->"
@@ -16,18 +16,28 @@ BEGIN = (
 END = "<!-- end of paper -->"
 
 
+_PLURAL = {
+    HOLDS: "hold",
+    FAILS: "fail",
+    DEPENDS: "depend on the case",
+    NOT_SHOWN: "are not shown",
+    UNMEASURABLE: "cannot be measured here",
+    NOT_ATTEMPTED: "are not attempted",
+}
+
+
 def make_sentences(
     collection: Collection, comparisons: Sequence[Comparison], verdicts: Sequence[Verdict]
 ) -> str:
-    """Return the counts of verdicts, the claims that fail or are not shown, and the accuracies."""
-    counts = ", ".join(f"{n} {name}" for name, n in count(verdicts).items())
-    parts = [f"Verdicts on {len(verdicts)} claims of the paper: {counts}."]
-    for name in (FAILS, NOT_SHOWN):
-        found = [verdict.claim.name for verdict in verdicts if verdict.verdict == name]
-        if found:
-            parts.append(f"{name.capitalize()}: {', '.join(found)}.")
-    parts += [*_numbers(comparisons), *_encoders(collection)]
-    return " ".join(parts)
+    """Return the counts of verdicts, the claims that do not hold, and the accuracies."""
+    by = group_by(verdicts, lambda verdict: verdict.verdict.partition(" (")[0])
+    parts = []
+    for name, plural in _PLURAL.items():
+        names = ", ".join(verdict.claim.name for verdict in by.get(name, []))
+        shown = f" ({names})" if names and name in (FAILS, DEPENDS, NOT_SHOWN) else ""
+        parts.append(f"{len(by.get(name, []))} {plural}{shown}")
+    counts = f"Of {len(verdicts)} claims of the paper, {'; '.join(parts)}."
+    return " ".join([counts, *_numbers(comparisons), *_encoders(collection)])
 
 
 def _numbers(comparisons: Sequence[Comparison]) -> list[str]:
@@ -40,7 +50,10 @@ def _numbers(comparisons: Sequence[Comparison]) -> list[str]:
         for line in known
         if line.verdict == "✗"
     ]
-    text = f"{inside} of {len(known)} numbers that were measured are within our tolerance"
+    text = (
+        f"{inside} of {len(known)} numbers that were measured are within our tolerances, which were "
+        "chosen after data"
+    )
     return [f"{text}; outside: {', '.join(outside)}." if outside else f"{text}."]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -103,9 +102,3 @@ def judge(collection: Collection) -> list[Verdict]:
         others = [line.finding for line in full if not is_of_the_paper(line.encoder)]
         verdicts.append(Verdict(claim, decide(claim, own, others), evidence))
     return verdicts
-
-
-def count(verdicts: Sequence[Verdict]) -> dict[str, int]:
-    """Return how many claims have each verdict, the most frequent first."""
-    kinds = (verdict.verdict.partition(" (")[0] for verdict in verdicts)
-    return dict(Counter(kinds).most_common())

@@ -15,7 +15,7 @@ from tiny import run
 
 from dkvb.evaluation.records import RunRecord, append_record, read_records
 from paper import experiment
-from paper.claims import CLAIMS
+from paper.claims import CLAIMS, NOT_ATTEMPTED, UNMEASURABLE
 from paper.encoders import canonical_name
 from paper.experiments import EXPERIMENTS, toy
 from paper.kinds import classify_records
@@ -99,6 +99,15 @@ def test_every_experiment_has_its_figures_and_its_table(page, report, tmp_path):
         finals = [row.split("|")[2] for row in rows]
         assert len(finals) == 11
         assert finals == sorted(finals, key=float, reverse=True)
+
+
+def test_the_published_records_decide_every_claim_that_has_a_rule():
+    report = build(Path(__file__).parents[2] / "results")
+    assert not report.collection.notes
+    assert not report.collection.missing
+    for verdict in report.verdicts:
+        decided = verdict.verdict not in (NOT_ATTEMPTED, UNMEASURABLE)
+        assert decided == bool(verdict.claim.judge), verdict.claim.name
 
 
 def test_the_same_records_make_the_same_page(runs, page, tmp_path):

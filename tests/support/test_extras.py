@@ -18,7 +18,7 @@ CORE = {
 }  # fmt: skip
 # First versions without known vulnerabilities.
 FLOORS = {
-    "filelock": (3, 20, 3), "pillow": (12, 3), "jinja2": (3, 1, 6), "tqdm": (4, 66, 3),
+    "filelock": (3, 20, 3), "pillow": (12, 3), "tqdm": (4, 66, 3),
     "sentence-transformers": (6,), "onnx": (1, 21), "torch": (2, 6),
 }  # fmt: skip
 
@@ -53,8 +53,8 @@ def test_every_extra_that_a_message_names_exists():
 
 PROLOGUE = """
 import sys
-EXTRAS = {"matplotlib", "PIL", "jinja2", "onnx", "onnxruntime", "onnxscript", "torchvision", "timm",
-          "open_clip", "sentence_transformers", "datasets", "umap", "efficientnet_lite_pytorch"}
+EXTRAS = {"matplotlib", "PIL", "onnx", "onnxruntime", "onnxscript", "torchvision", "timm",
+          "open_clip", "sentence_transformers", "datasets", "efficientnet_lite_pytorch"}
 
 class Missing:
     @staticmethod
