@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from dkvb.bottleneck import Keys
-from dkvb.estimators.registry import make_classifier
 from dkvb.evaluation import streams
-from dkvb.evaluation.grid import ClassifierSpec, DeviceData, set_shared_keys
+from dkvb.evaluation.grid import ClassifierSpec, DeviceData, make_from_spec, set_shared_keys
 from paper import models
 from paper.experiment import Setup
 
@@ -28,9 +27,7 @@ class Learned:
 
 def learn(setup: Setup, data: DeviceData, spec: ClassifierSpec, order: str, seed: int) -> Learned:
     """Train a classifier on a stream, as `evaluate` does, and return it."""
-    classifier = make_classifier(
-        spec.name, spec.settings, seed=seed, device=setup.device, epochs=setup.config.epochs
-    )
+    classifier = make_from_spec(spec, seed=seed, device=setup.device, epochs=setup.config.epochs)
     if hasattr(classifier, "fit_keys"):
         classifier = set_shared_keys(classifier, data, seed)
     (x, y), (x_test, y_test) = data.inputs_for(spec)
@@ -45,7 +42,7 @@ def learn(setup: Setup, data: DeviceData, spec: ClassifierSpec, order: str, seed
 def fit_shared_keys(setup: Setup, data: DeviceData, seed: int, **changes: Any) -> Keys:
     """Return the keys of this configuration's bottleneck, fitted once per seed."""
     spec = models.bottleneck(setup.config, **changes)
-    made = make_classifier(spec.name, spec.settings, seed=seed, device=setup.device)
+    made = make_from_spec(spec, seed=seed, device=setup.device)
     keys: Keys = set_shared_keys(made, data, seed).keys
     return keys
 

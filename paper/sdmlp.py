@@ -12,10 +12,9 @@ from functools import partial
 
 import torch
 
-from dkvb.estimators.registry import make_classifier
 from dkvb.evaluation import streams
 from dkvb.evaluation.batched_training import Run, train_batched
-from dkvb.evaluation.grid import DeviceData
+from dkvb.evaluation.grid import ClassifierSpec, DeviceData, make_from_spec
 from dkvb.evaluation.jobs import Job, RunSpec
 from dkvb.evaluation.records import RunRecord
 from paper.experiment import Setup
@@ -58,7 +57,9 @@ def _run(
     for spec in specs:
         settings, seed = dict(spec.parameters["settings"]), spec.parameters["seed"]
         pretraining = settings.pop("pretraining_epochs")
-        classifier = make_classifier("sdmlp", settings, seed=seed, device=setup.device)
+        classifier = make_from_spec(
+            ClassifierSpec("sdmlp", "sdmlp", settings), seed=seed, device=setup.device
+        )
         (x, y), (x_test, y_test) = data.train, data.test
         with tf32(setup.device):
             if pretraining:

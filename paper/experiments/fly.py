@@ -18,9 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from dkvb.estimators.registry import make_classifier
 from dkvb.evaluation import streams
-from dkvb.evaluation.grid import ClassifierSpec, DeviceData
+from dkvb.evaluation.grid import ClassifierSpec, DeviceData, make_from_spec
 from dkvb.evaluation.jobs import Job, RunSpec
 from dkvb.evaluation.plots import Series, add_series, make_axes, save_figure
 from dkvb.evaluation.records import RunRecord, mean_and_std
@@ -86,7 +85,7 @@ def _run_within(
         seed, clock = spec.parameters["seed"], Clock()
         stream = streams.class_incremental(y, 2, seed)
         log = RunLog(stream, y_test, classes)
-        fly = make_classifier("fly", {}, seed=seed, device=setup.device)
+        fly = make_from_spec(ClassifierSpec("fly", "fly", {}), seed=seed, device=setup.device)
         for number, task in enumerate(stream):
             done = 0
             for epoch in setup.config.evaluate_at:

@@ -19,9 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from dkvb.estimators.registry import make_classifier
 from dkvb.evaluation import streams
-from dkvb.evaluation.grid import DeviceData
+from dkvb.evaluation.grid import DeviceData, make_from_spec
 from dkvb.evaluation.jobs import Job
 from dkvb.evaluation.plots import plot_bars
 from dkvb.evaluation.records import RunRecord
@@ -78,9 +77,7 @@ def _measure(setup: Setup, data: DeviceData, variant: str, seed: int) -> Measure
     (x, y), (x_test, y_test) = data.inputs_for(spec)
     classes = np.unique(y)
     first, second = streams.class_incremental(y, (len(classes) + 1) // 2, seed)
-    classifier = make_classifier(
-        spec.name, spec.settings, seed=seed, device=setup.device, epochs=config.epochs
-    )
+    classifier = make_from_spec(spec, seed=seed, device=setup.device, epochs=config.epochs)
     key_rows = x if variant == "all rows" else x[first.indices]
     classifier = classifier.set_params(keys=classifier.fit_keys(key_rows))
     classifier.partial_fit(classifier.batch(x[first.indices]), y[first.indices], classes=classes)

@@ -22,8 +22,7 @@ import torch
 from sklearn.metrics import roc_auc_score
 
 from dkvb.estimators.novelty import compare, distance_from_keys
-from dkvb.estimators.registry import make_classifier
-from dkvb.evaluation.grid import DeviceData, set_shared_keys
+from dkvb.evaluation.grid import DeviceData, make_from_spec, set_shared_keys
 from dkvb.evaluation.jobs import Job
 from dkvb.evaluation.plots import plot_bars
 from dkvb.evaluation.records import RunRecord, mean_and_std
@@ -83,7 +82,7 @@ def _split(alpha: float) -> str:
 
 def _measure(setup: Setup, data: DeviceData, seed: int, pixels: Sequence[float]) -> Measurement:
     config, spec = setup.config, models.bottleneck(setup.config)
-    classifier = make_classifier(spec.name, spec.settings, seed=seed, device=setup.device)
+    classifier = make_from_spec(spec, seed=seed, device=setup.device)
     classifier = set_shared_keys(classifier, data, seed)
     x_test = torch.as_tensor(data.inputs_for(spec)[1][0])
     unit = float(torch.as_tensor(data.inputs_for(spec)[0][0]).std())

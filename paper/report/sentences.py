@@ -51,8 +51,8 @@ def _numbers(comparisons: Sequence[Comparison]) -> list[str]:
         if line.verdict == "✗"
     ]
     text = (
-        f"{inside} of {len(known)} numbers that were measured are within our tolerances, which were "
-        "chosen after data"
+        f"{inside} of {len(known)} numbers that were measured are within our tolerances, which were"
+        " chosen after data"
     )
     return [f"{text}; outside: {', '.join(outside)}." if outside else f"{text}."]
 
