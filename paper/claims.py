@@ -48,7 +48,7 @@ def depends_on(what: str) -> str:
 
 
 class Finding(NamedTuple):
-    """What the records of one encoder say of a claim."""
+    """A verdict from the records of one encoder, and the numbers behind it."""
 
     verdict: str
     numbers: str
@@ -60,7 +60,7 @@ class Claim:
 
     name: str
     quote: str
-    place: str
+    section: str
     compared: str
     rule: str
     experiments: tuple[str, ...]  # whose records decide
@@ -79,7 +79,7 @@ def judge_records(records: Mapping[str, Records]) -> Iterator[tuple[Claim, Findi
                 yield claim, finding
 
 
-def decide(claim: Claim, own: Sequence[Finding], others: Sequence[Finding] = ()) -> str:
+def decide(claim: Claim, of_paper: Sequence[Finding], others: Sequence[Finding] = ()) -> str:
     """Return the verdict from findings on the paper's encoders, and on others.
 
     >>> decide(CLAIMS[0], [Finding(HOLDS, "")]), decide(CLAIMS[0], [])
@@ -87,8 +87,8 @@ def decide(claim: Claim, own: Sequence[Finding], others: Sequence[Finding] = ())
     >>> decide(CLAIMS[0], [Finding(HOLDS, "")], [Finding(FAILS, "")])
     'depends on (encoder)'
     """
-    verdicts = {finding.verdict for finding in (*own, *others)}
-    if not own:
+    verdicts = {finding.verdict for finding in (*of_paper, *others)}
+    if not of_paper:
         return UNMEASURABLE if claim.without and claim.experiments else NOT_ATTEMPTED
     return verdicts.pop() if len(verdicts) == 1 else depends_on("encoder")
 
@@ -153,12 +153,12 @@ def _toy(records: Records) -> Finding | None:
 
 def _forgets_less(records: Records) -> Finding | None:
     ci = only(records, order="class-incremental")
-    found = {
+    means = {
         name: _metric(only(ci, classifier=name), "forgetting", 100)
         for name in ("bottleneck", "linear", "mlp")
     }
-    known = {name: value for name, value in found.items() if value is not None}
-    if known.keys() != found.keys():
+    known = {name: value for name, value in means.items() if value is not None}
+    if known.keys() != means.keys():
         return None
     least = min(known["linear"], known["mlp"])
     holds = known["bottleneck"] <= threshold("less_forgetting") * least
@@ -344,16 +344,16 @@ def _key_data(records: Records) -> Finding | None:
 
 
 def _shift_signal(records: Records) -> Finding | None:
-    found = {}
+    by_keys = {}
     for name, group in group_by(records, _name).items():
-        found[name] = fmean(
+        by_keys[name] = fmean(
             p["auroc"] for r in group for p in r.extra["shifts"] if p["shift"] == "CIFAR-100"
         )
-    if len(found) < 2:
+    if len(by_keys) < 2:
         return None
-    holds = {value >= threshold("auroc") for value in found.values()}
+    holds = {value >= threshold("auroc") for value in by_keys.values()}
     verdict = _verdict(holds.pop()) if len(holds) == 1 else depends_on("key data")
-    return Finding(verdict, f"AUROC of CIFAR-100 rows against CIFAR-10: {_listed(found, 3)}")
+    return Finding(verdict, f"AUROC of CIFAR-100 rows against CIFAR-10: {_listed(by_keys, 3)}")
 
 
 def _above(base: str, *others: str) -> Callable[[Records], Finding | None]:

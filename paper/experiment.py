@@ -26,7 +26,7 @@ Rows = dict[str, dict[str, Any]]
 
 @dataclass(frozen=True)
 class Setup:
-    """What one run of an experiment depends on."""
+    """Data, seeds, settings and device of a run of an experiment."""
 
     source: Source
     seeds: tuple[int, ...]

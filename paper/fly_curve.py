@@ -28,4 +28,4 @@ def curve_within(records: Sequence[RunRecord]) -> dict[tuple[int, int], float]:
         for point in record.curve:
             if point.seen_accuracy is not None and point.epoch is not None:
                 by.setdefault((point.task, point.epoch), []).append(100 * point.seen_accuracy)
-    return {place: fmean(values) for place, values in by.items()}
+    return {point: fmean(values) for point, values in by.items()}

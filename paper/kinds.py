@@ -1,4 +1,4 @@
-"""Whether records have the paper's settings, or changed, synthetic or quick ones."""
+"""Kinds of records: with the paper's settings, or changed, synthetic or quick ones."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ def classify_records(experiment: str, records: Sequence[RunRecord]) -> str:
 
 def get_epochs(records: Iterable[RunRecord]) -> set[int]:
     """Return the epochs per task of bottlenecks."""
-    found = set()
+    epochs = set()
     for record in records:
         config = record.config
         settings, params = config.get("settings", {}), config.get("params", {})
         if "measure" in config or record.classifier.startswith("bottleneck"):
-            places = (params, config, config.get("config", {}), settings)
-            found |= set([place["epochs"] for place in places if "epochs" in place][:1])
-    return found
+            sources = (params, config, config.get("config", {}), settings)
+            epochs |= set([source["epochs"] for source in sources if "epochs" in source][:1])
+    return epochs

@@ -47,14 +47,14 @@ def make_network_jobs(
     for seed in setup.seeds:
         for title, parameters in variants.items():
             for order in ORDERS:
-                own = {**parameters, "order": order, "seed": seed}
+                variant = {**parameters, "order": order, "seed": seed}
                 jobs.append(
                     make_measurement_job(
                         setup,
                         data,
                         title,
-                        {"measure": name, **own, "settings": settings},
-                        partial(measure, setup=setup, data=data, **own),
+                        {"measure": name, **variant, "settings": settings},
+                        partial(measure, setup=setup, data=data, **variant),
                     )
                 )
     return jobs

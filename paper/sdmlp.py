@@ -65,13 +65,13 @@ def _run(
             if pretraining:
                 rows, labels = setup.source.rows(data.names["keys"], "train")
                 classifier.pretrain(rows, labels, epochs=pretraining)
-            told = ("order", "settings", "data", "matmul")
+            kept = ("order", "settings", "data", "matmul")
             run = Run(
                 classifier,
                 streams.class_incremental(y, 2, seed),
                 spec.classifier,
                 seed,
-                {name: spec.parameters[name] for name in told},
+                {name: spec.parameters[name] for name in kept},
             )
             records = train_batched(
                 [run],

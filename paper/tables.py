@@ -43,14 +43,14 @@ def only(
 
 def final_accuracies(records: Sequence[RunRecord]) -> list[float]:
     """Return the final accuracies in percent."""
-    found = (record.metrics["final_accuracy"] for record in records)
-    return [100 * value for value in found if value is not None]
+    finals = (record.metrics["final_accuracy"] for record in records)
+    return [100 * value for value in finals if value is not None]
 
 
 def mean_final_accuracy(records: Sequence[RunRecord]) -> float | None:
     """Return the mean final accuracy in percent, None without records."""
-    found = final_accuracies(records)
-    return fmean(found) if found else None
+    finals = final_accuracies(records)
+    return fmean(finals) if finals else None
 
 
 def final(records: Sequence[RunRecord]) -> dict[str, Number]:

@@ -1,4 +1,4 @@
-"""How often pairs are selected, and by how many classes."""
+"""Counts of how often pairs are selected, and by how many classes."""
 
 from __future__ import annotations
 

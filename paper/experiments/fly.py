@@ -97,14 +97,14 @@ def _run_within(
                     predicted = fly.predict(x_test)
                 log.add(number, epoch, predicted, test_loss=None, train_loss=None)
                 done = epoch
-        told = {name: spec.parameters[name] for name in ("order", "settings", "data")}
+        config = {name: spec.parameters[name] for name in ("order", "settings", "data")}
         yield (
             spec,
             log.record(
                 spec.classifier,
                 seed=seed,
                 params=fly.get_params(),
-                config=told,
+                config=config,
                 top5=None,
                 times=clock.seconds,
             ),

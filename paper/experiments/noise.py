@@ -122,8 +122,8 @@ def _measure(
             return {"alpha": alpha, "accuracy": accuracy(classifier, rows.cpu().numpy(), y)}
         batch = classifier.batch(rows)
         moved = float(changed_codes(before[: len(rows)], batch.codes).double().mean())
-        found = accuracy(classifier, batch, y)
-        return {"alpha": alpha, "accuracy": found, "codes_changed": round(moved, 6)}
+        share = accuracy(classifier, batch, y)
+        return {"alpha": alpha, "accuracy": share, "codes_changed": round(moved, 6)}
 
     points = {
         "embeddings": [

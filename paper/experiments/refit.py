@@ -1,4 +1,4 @@
-"""Section 6 of the paper: keys fitted further on unlabelled rows while values keep their place.
+"""Section 6 of the paper: keys fitted further on unlabelled rows while values keep their keys.
 
     python -m paper run refit --data DIR --seeds 1,2,3,4,5 --out OUT
 

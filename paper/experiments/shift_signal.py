@@ -99,13 +99,13 @@ def _measure(setup: Setup, data: DeviceData, seed: int, pixels: Sequence[float])
 
     def detected(rows: Any) -> float:
         """Return the share of batches that differ from a batch of CIFAR-10 at p < 0.05."""
-        found = []
+        detections = []
         for _ in range(config.batches):
             # The two batches have no row in common, also where both are of CIFAR-10.
             drawn = rng.permutation(min(len(usual), len(rows)))[: 2 * config.batch_rows]
             one, two = np.array_split(drawn, 2)
-            found.append(compare(classifier.keys, rows[one], usual[two]).p_value < 0.05)
-        return float(np.mean(found))
+            detections.append(compare(classifier.keys, rows[one], usual[two]).p_value < 0.05)
+        return float(np.mean(detections))
 
     points: list[dict[str, Any]] = [
         {

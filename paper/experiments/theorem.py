@@ -123,7 +123,7 @@ def _terms(setup: Setup, data: DeviceData, spec: ClassifierSpec, seed: int) -> M
             }
         )
     x_test = torch.as_tensor(data.inputs_for(spec)[1][0])
-    found = {
+    terms = {
         "training_loss": float(clean.mean()),
         "test_loss": float(_wrong(model, x_test, model.y_test).mean()),
         "shift": shift[-1]["shift"],
@@ -135,8 +135,8 @@ def _terms(setup: Setup, data: DeviceData, spec: ClassifierSpec, seed: int) -> M
         "complexity_of_all_rows": 0.0,
     }
     if spec.name != "bottleneck":
-        found |= _complexity(setup, data, model, spec, keyed, seed)
-    return Measurement(found, {"shift": shift})
+        terms |= _complexity(setup, data, model, spec, keyed, seed)
+    return Measurement(terms, {"shift": shift})
 
 
 def _wrong(model: Learned, x: Tensor, y: Any) -> Any:
@@ -168,11 +168,11 @@ def _complexity(
 
     def sought(rows: Sequence[Any]) -> float:
         x, labels, mask = _side_by_side(X, y, rows, device)
-        found = [
+        suprema = [
             theorem.estimate_rademacher(x, labels, mask, **shared, seed=1000 * seed + draw)
             for draw in range(config.draws)
         ]
-        total = sum(float(values.sum()) for values in found) / config.draws
+        total = sum(float(values.sum()) for values in suprema) / config.draws
         return float(2 * total / sum(map(len, rows)))
 
     return {
@@ -184,12 +184,12 @@ def _complexity(
 def _side_by_side(X: Any, y: Any, rows: Sequence[Any], device: torch.device) -> tuple[Tensor, ...]:
     """Return groups padded to the longest: x (J, r, m), labels (J, r), mask (J, r)."""
     longest = max(map(len, rows))
-    place = torch.zeros((len(rows), longest), dtype=torch.int64)
+    indices = torch.zeros((len(rows), longest), dtype=torch.int64)
     mask = torch.zeros((len(rows), longest))
     for j, group in enumerate(rows):
-        place[j, : len(group)], mask[j, : len(group)] = torch.from_numpy(group), 1.0
-    x = torch.from_numpy(np.asarray(X)[place.numpy()]).to(device)
-    return x, torch.from_numpy(y)[place].to(device), mask.to(device)
+        indices[j, : len(group)], mask[j, : len(group)] = torch.from_numpy(group), 1.0
+    x = torch.from_numpy(np.asarray(X)[indices.numpy()]).to(device)
+    return x, torch.from_numpy(y)[indices].to(device), mask.to(device)
 
 
 def _about_keys(setup: Setup, data: DeviceData, seed: int) -> Measurement:

@@ -1,4 +1,4 @@
-"""What the paper leaves open or what is done otherwise here, by experiment."""
+"""Choices that the paper leaves open, and differences from it, by experiment."""
 
 from __future__ import annotations
 

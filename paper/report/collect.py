@@ -58,7 +58,7 @@ def collect(folder: Path) -> Collection:
     if not folder.is_dir():
         raise ValueError(f"FOLDER: expected a folder with records of experiments; got {folder}")
     notes: list[str] = []
-    found: dict[tuple[str, str, str], dict[str, RunRecord]] = {}
+    runs_by_group: dict[tuple[str, str, str], dict[str, RunRecord]] = {}
     for path in sorted(folder.rglob("records.jsonl")):
         shown = path.relative_to(folder.parent if path.parent == folder else folder).as_posix()
         experiment = _experiment_of(path.parent)
@@ -70,11 +70,15 @@ def collect(folder: Path) -> Collection:
             notes.append(f"{shown}: {_lines(damaged)} left out.")
         for (encoder, changes), same in group_by(records, get_variant).items():
             shown_as = f"{encoder} ({changes})" if changes else encoder
-            known = found.setdefault((experiment, shown_as, classify_records(experiment, same)), {})
+            known = runs_by_group.setdefault(
+                (experiment, shown_as, classify_records(experiment, same)), {}
+            )
             # Of two records of one run, such as those of two versions, the later one counts.
             known |= {_identity(record): record for record in same}
     groups = [
-        group for key, same in found.items() if (group := _group(*key, list(same.values()), notes))
+        group
+        for key, runs in runs_by_group.items()
+        if (group := _group(*key, list(runs.values()), notes))
     ]
     if not groups:
         raise ValueError(
@@ -112,8 +116,8 @@ def _group(
 
 
 def _rank(group: Group) -> tuple[Any, ...]:
-    place = list(EXPERIMENTS).index(group.experiment)
-    return place, list(KINDS).index(group.kind), group.encoder != "resnet50", group.encoder
+    position = list(EXPERIMENTS).index(group.experiment)
+    return position, list(KINDS).index(group.kind), group.encoder != "resnet50", group.encoder
 
 
 def _lines(numbers: Sequence[int]) -> str:

@@ -45,7 +45,7 @@ class Report:
 
     @property
     def sentences(self) -> str:
-        """The paragraph of README."""
+        """README's paragraph on the paper."""
         return make_sentences(self.collection, self.comparisons, self.verdicts)
 
     @property
@@ -136,7 +136,7 @@ def _tables(report: Report) -> Iterator[str]:
         [
             [
                 verdict.claim.name,
-                f"“{verdict.claim.quote}” ({verdict.claim.place})",
+                f"“{verdict.claim.quote}” ({verdict.claim.section})",
                 verdict.claim.compared,
                 verdict.claim.rule,
                 f"**{verdict.verdict}**",

@@ -33,16 +33,16 @@ def _describe(kind: str, groups: Sequence[Group]) -> str:
     if kind == "synthetic":
         measured = "measured on synthetic embeddings, whose accuracies are not comparable"
     else:
-        place = f"on {where}" if where != "–" else "on points in the plane"
-        measured = f"measured {_length(kind, groups)} {place}"
+        data = f"on {where}" if where != "–" else "on points in the plane"
+        measured = f"measured {_length(kind, groups)} {data}"
     return f"{measured} ({_seeds(groups)})"
 
 
 def _length(kind: str, groups: Sequence[Group]) -> str:
     if kind != "full":
-        found = sorted(get_epochs(r for g in groups for r in g.records))
+        numbers = sorted(get_epochs(r for g in groups for r in g.records))
         small = "size and length" if kind == "quick" else "length"
-        return f"at reduced {small}" + f" ({listed(map(str, found))} epochs)" * bool(found)
+        return f"at reduced {small}" + f" ({listed(map(str, numbers))} epochs)" * bool(numbers)
     name = groups[0].experiment
     epochs = getattr(load_experiment(name).PAPER, "epochs", None)
     if epochs is None or epochs >= _LENGTHS.get(name, _PAPER_EPOCHS):
@@ -60,5 +60,5 @@ def _seeds(groups: Sequence[Group]) -> str:
 
 
 def _seeds_of(records: Sequence[RunRecord]) -> str:
-    found = ranges(r.seed for r in records if r.seed is not None)
-    return f"{'seed' if found.isdigit() else 'seeds'} {found}"
+    numbers = ranges(r.seed for r in records if r.seed is not None)
+    return f"{'seed' if numbers.isdigit() else 'seeds'} {numbers}"

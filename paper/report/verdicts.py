@@ -68,7 +68,7 @@ def _measures(target: Target, record: RunRecord) -> bool:
 
 
 class Evidence(NamedTuple):
-    """What the records of one encoder and kind say of a claim."""
+    """A finding from the records of one encoder and kind."""
 
     encoder: str
     kind: str
@@ -86,19 +86,19 @@ class Verdict:
 
 def judge(collection: Collection) -> list[Verdict]:
     """Return a verdict on every claim. Runs that are not full are shown, and decide nothing."""
-    found: dict[str, list[Evidence]] = {}
+    by_claim: dict[str, list[Evidence]] = {}
     for variant in dict.fromkeys(group.variant for group in collection.groups):
         records = {g.experiment: g.records for g in collection.groups if g.variant == variant}
         for claim, finding in judge_records(records):
-            found.setdefault(claim.name, []).append(Evidence(*variant, finding))
+            by_claim.setdefault(claim.name, []).append(Evidence(*variant, finding))
     verdicts = []
     for claim in CLAIMS:
         evidence = sorted(
-            found.get(claim.name, []),
+            by_claim.get(claim.name, []),
             key=lambda line: (list(KINDS).index(line.kind), not is_of_the_paper(line.encoder)),
         )
         full = [line for line in evidence if line.kind == "full"]
-        own = [line.finding for line in full if is_of_the_paper(line.encoder)]
+        of_paper = [line.finding for line in full if is_of_the_paper(line.encoder)]
         others = [line.finding for line in full if not is_of_the_paper(line.encoder)]
-        verdicts.append(Verdict(claim, decide(claim, own, others), evidence))
+        verdicts.append(Verdict(claim, decide(claim, of_paper, others), evidence))
     return verdicts

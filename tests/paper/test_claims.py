@@ -273,7 +273,7 @@ def test_every_claim_is_decided_by_records_or_says_why_not():
     assert len({claim.name for claim in CLAIMS}) == len(CLAIMS)
     for claim in CLAIMS:
         assert claim.quote, claim.name
-        assert claim.place, claim.name
+        assert claim.section, claim.name
         assert set(claim.experiments) <= set(EXPERIMENTS)
         assert (claim.judge is None) == bool(claim.without), claim.name
         assert (claim.judge is None) == (claim.name not in CASES), claim.name

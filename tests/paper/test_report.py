@@ -72,7 +72,7 @@ def verdicts(folder):
 
 def test_every_claim_and_every_number_of_the_paper_is_there(report, page):
     for claim in CLAIMS:
-        assert f"| {claim.name} | “{claim.quote}” ({claim.place}) |" in page
+        assert f"| {claim.name} | “{claim.quote}” ({claim.section}) |" in page
     for line in report.comparisons:
         start = f"| {line.target.experiment} | {line.classifier or line.target.row} |"
         assert f"{start} {line.target.encoder} | {line.target.measure} |" in page

@@ -91,12 +91,12 @@ def run_missing(
     from tqdm import tqdm
 
     specs = [spec for job in jobs for spec in job.specs]
-    found = read_records(path) if path.exists() else RecordsFile([], [])
-    done = {record.run_id: record for record in found.records}
-    if found.records or found.damaged:
-        if found.damaged:
+    file = read_records(path) if path.exists() else RecordsFile([], [])
+    done = {record.run_id: record for record in file.records}
+    if file.records or file.damaged:
+        if file.damaged:
             move_damaged_lines(path)
-        log(_describe_file(path, specs, done, found))
+        log(_describe_file(path, specs, done, file))
     reusable = reusable or {}
     for spec in specs:
         if spec.run_id in reusable and spec.run_id not in done:
@@ -119,7 +119,7 @@ def run_missing(
 
 
 def _describe_file(
-    path: Path, specs: Sequence[RunSpec], done: Mapping[str, RunRecord], found: RecordsFile
+    path: Path, specs: Sequence[RunSpec], done: Mapping[str, RunRecord], file: RecordsFile
 ) -> str:
     n_finished = sum(spec.run_id in done for spec in specs)
     counts = [f"{n_finished} of {len(specs)} runs finished"]
@@ -127,8 +127,8 @@ def _describe_file(
     if n_other:
         counts.append(f"{n_other} of other settings")
     moved = ""
-    if found.damaged:
-        lines = ", ".join(map(str, found.damaged))
-        counts.append(f"{len(found.damaged)} damaged (line {lines})")
+    if file.damaged:
+        lines = ", ".join(map(str, file.damaged))
+        counts.append(f"{len(file.damaged)} damaged (line {lines})")
         moved = f"; damaged lines are now in {damaged_file(path).name}"
     return f"{path}: {', '.join(counts)}; {len(specs) - n_finished} to run{moved}"
