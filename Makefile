@@ -12,13 +12,16 @@ NOTEBOOKS := $(patsubst examples/%.py,build/%.md,$(wildcard examples/notebooks/*
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-engines test-browser screenshots torture lint bench docs docs-test docs-browser release-check clean
+.PHONY: help demo paper test test-engines test-browser screenshots torture lint bench docs docs-test docs-browser release-check clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
 
 demo: $(STAMP)  ## learn ten kinds of images two at a time; prints a table, draws demo-output/
 	@$(BIN)/dkvb demo --out demo-output
+
+paper: $(STAMP)  ## draw docs/results/paper.md and README's paragraph from the paper's records; python -m paper list
+	$(BIN)/python -m paper report results --out docs/results/paper.md --readme README.md
 
 test: lint  ## lint, then every test and every example in the documentation
 	$(BIN)/pytest -n 2 --dist worksteal

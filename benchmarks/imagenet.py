@@ -25,10 +25,10 @@ from benchmarks.peak import STATUS, memory
 from benchmarks.problem import LEARNING_RATE, SMOOTHING
 from dkvb import BottleneckClassifier, fit_keys
 from dkvb.bottleneck import Batch, Keys
-from dkvb.evaluation.paper._synthetic import Mixture
 from dkvb.rules.counts import state as counts
 from dkvb.rules.sgd import descent as sgd
 from dkvb.rules.sgd.rule import logits
+from paper.synthetic import Mixture
 
 TARGETS = {"snapping": 3.0, "counts": 0.5, "sgd": 60.0}  # seconds on one H200 at full size
 

@@ -56,6 +56,7 @@ NAMES = {
     "least_squares": "least_squares",
     "counts": "counts",
     "sgd": "sgd (the paper's)",
+    "bottleneck": "sgd (the paper's)",  # in the paper's experiments
     "ranpac": "RanPAC",
     "slda": "streaming LDA",
     "prototypes": "nearest class mean",

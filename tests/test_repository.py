@@ -126,21 +126,6 @@ def test_a_page_shows_the_table_that_the_records_give(script: tuple[str, ...], p
     assert printed.strip() in (ROOT / page).read_text(encoding="utf-8")
 
 
-def test_the_page_of_results_is_the_one_that_the_records_give(tmp_path: Path) -> None:
-    from dkvb.evaluation.paper.status import read_status
-    from dkvb.evaluation.report import build
-    from dkvb.evaluation.report.sentences import BEGIN, END
-
-    page = build(ROOT / "results")
-    text = page.markdown(tmp_path / "paper")
-    assert text == (ROOT / "docs" / "results" / "paper.md").read_text(encoding="utf-8")
-    # The README says the same of the reproduction, word for word, and --list has the same status.
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert readme.split(BEGIN)[1].split(END)[0].strip() == page.sentences
-    assert page.sentences in text
-    assert read_status() == page.summary()["status"]
-
-
 def test_the_contract_on_private_modules_finds_imports_from_outside() -> None:
     import grimp
 

@@ -5,8 +5,6 @@ import logging
 import re
 import subprocess
 import sys
-import time
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -24,7 +22,6 @@ from dkvb.cli._shared import show_progress
 from dkvb.embedding.npz import read_embeddings, read_labelled
 from dkvb.estimators.registry import classifier_names
 from dkvb.evaluation.grid import parse_spec
-from dkvb.evaluation.paper import EXPERIMENTS
 from dkvb.evaluation.plots import plot_accuracy
 from dkvb.evaluation.records import read_records
 
@@ -386,113 +383,6 @@ def test_the_real_command_in_a_pipe(files):
     assert bad.stderr.count("\n") == 1
 
 
-def reproduce(out, *more):
-    return dkvb("reproduce", "granularity", "--quick", "--out", out, *_SMALL, *more)
-
-
-_SMALL = ("--set", "n_codebooks=4", "--set", "n_pairs=8", "--set", "key_epochs=1",
-          "--set", "epochs=1")  # fmt: skip
-
-
-def test_reproduce_runs_an_experiment_once(tmp_path):
-    out = tmp_path / "out"
-    first = reproduce(out)
-    assert first.exit_code == 0, first.output
-    assert "5 tasks of 2" in first.stdout
-    assert "quick run: decides nothing: the number of classes per task does not" in first.stdout
-    assert not re.search("contradicted:|holds:", first.stdout)
-    assert first.stderr == ""
-    assert {p.name for p in out.iterdir()} == {"granularity.png", "records.jsonl", "summary.json"}
-    again = reproduce(out)
-    assert again.stdout == first.stdout
-    assert again.stderr == f"{out / 'records.jsonl'}: 4 of 4 runs finished; 0 to run\n"
-    redrawn = dkvb("reproduce", "granularity", "--plot-only", "--quick", "--out", out, "--json")
-    assert list(json.loads(redrawn.stdout)["rows"]) == list(
-        json.loads((out / "summary.json").read_text())["rows"]
-    )
-    assert reproduce(out, "--quiet").output == ""
-
-
-def test_several_experiments_share_what_they_can(tmp_path):
-    both = ("granularity", "label-smoothing")
-    result = dkvb("reproduce", *both, "--quick", "--out", tmp_path, *_SMALL)
-    assert result.exit_code == 0, result.output
-    records = [read_records(tmp_path / name / "records.jsonl").records for name in both]
-    shared = {r.run_id for r in records[0]} & {r.run_id for r in records[1]}
-    assert len(shared) == 1
-
-
-# The command, which waits in the middle of the third record for its end, however fast it runs.
-_SLOW_TO_WRITE = """
-import time
-from dkvb.evaluation import records
-from dkvb.cli import main
-
-append = records.append_record
-
-def append_two(path, record):
-    if path.exists() and path.read_bytes().count(b"\\n") == 2:
-        with path.open("ab") as file:
-            file.write(record.to_json().encode()[:100])
-        time.sleep(900)
-    append(path, record)
-
-records.append_record = append_two
-main()
-"""
-
-
-def test_a_killed_command_continues(tmp_path):
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    seeds = ("--seeds", "1,2")
-    assert reproduce(whole, *seeds).exit_code == 0
-    command = [sys.executable, "-c", _SLOW_TO_WRITE, "reproduce", "granularity", "--quick"]
-    command += [*_SMALL, *seeds, "--out", killed]
-    running = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    path = killed / "records.jsonl"
-    try:
-        while not (path.exists() and re.fullmatch(rb"(.+\n){2}.+", path.read_bytes())):
-            assert running.poll() is None
-            time.sleep(0.01)
-    finally:
-        running.kill()
-        running.wait()
-    done = reproduce(killed, *seeds)
-    assert "2 of 8 runs finished, 1 damaged (line 3); 6 to run" in done.stderr
-    ours, theirs = (
-        {r.run_id: replace(r, times={}) for r in read_records(folder / "records.jsonl").records}
-        for folder in (killed, whole)
-    )
-    assert ours == theirs
-    assert len(ours) == 8
-    summaries = [json.loads((f / "summary.json").read_text()) for f in (killed, whole)]
-    assert summaries[0] == summaries[1]
-
-
-def test_reproduce_names_its_experiments(tmp_path, monkeypatch):
-    monkeypatch.delenv("COLUMNS", raising=False)  # which would wrap the lines
-    listed = dkvb("reproduce", "--list")
-    assert listed.exit_code == 0
-    names = [line.split()[0] for line in listed.stdout.splitlines()]
-    assert names[:4] == ["toy", "cifar10", "loss", "key-dim"]
-    assert len(names) == len(EXPERIMENTS)
-    assert "| measured at full length on resnet50" in listed.stdout
-    assert "not measurable here: no CLIP embeddings" in listed.stdout
-    status = json.loads(dkvb("reproduce", "--list", "--json").stdout)
-    assert status["imagenet"]["status"].startswith("measured on synthetic embeddings")
-    for arguments in (("nonesuch",), ()):
-        refused = dkvb("reproduce", *arguments, "--out", tmp_path / "out")
-        assert_refused(refused, tmp_path, "NAME: expected")
-    bad = (("--seeds", "one"), "--seeds: expected"), (("--set", "epochs"), "FIELD=VALUE")
-    for arguments, message in (*bad, (("--set", "speed=1"), "--set: expected one of n_codebooks")):
-        refused = dkvb("reproduce", "pairs", "--quick", "--out", tmp_path / "out", *arguments)
-        assert_refused(refused, tmp_path, message)
-    refused = dkvb("reproduce", "pairs", "--data", tmp_path, "--out", tmp_path / "out")
-    assert_refused(refused, tmp_path, "cifar10-resnet50-train.npz.*dkvb embed --encoder resnet50")
-    refused = dkvb("reproduce", "pairs", "--plot-only", "--out", tmp_path / "out")
-    assert_refused(refused, tmp_path, "records.jsonl")
-
-
 def test_demo_shows_its_table_and_names_its_picture(tmp_path, monkeypatch):
     def run(out, progress):
         table = {"bottleneck": {"class-incremental": {"mean": 79.0, "std": 0.5}}}
@@ -512,16 +402,13 @@ def widest(text):
 
 def test_tables_keep_to_the_columns_of_the_environment(files, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    listed = dkvb("reproduce", "--list").stdout
-    assert widest(listed) <= 80
-    assert [line.split()[0] for line in listed.splitlines() if line[0] != " "] == list(EXPERIMENTS)
     learned = evaluate(files, "--classifier", "linear:learning_rate=0.1,bias=false",
                        "--seeds", "1,2")  # fmt: skip
     table, _, picture = learned.stdout.partition("picture: ")
     assert picture
     assert widest(table) <= 80
     assert "learning" in table
-    names = ["bottleneck, sgd (the paper's)", "logistic regression, all at once"]
+    names = ["bottleneck (the paper's)", "logistic regression, all at once"]
     metrics = ["class-incremental", "iid", "forgetting", "training (s)"]
     row = {key: {"mean": 79.04, "std": 10.52} for key in metrics}
     run = SimpleNamespace(

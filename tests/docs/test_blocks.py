@@ -73,7 +73,6 @@ def test_commands_of_the_readme(folder):
     for line in lines:
         run(line)
     assert (folder / "model.onnx").is_file()
-    assert (folder / "runs" / "report.html").is_file()
 
 
 def test_commands_of_the_page_on_data(folder):
@@ -87,14 +86,6 @@ def test_commands_of_the_page_on_engines(folder):
     for line in commands(ROOT / "docs" / "how-to" / "engines.md"):
         run(line)
     assert len(dkvb.load("union").classes_) == 10
-
-
-def test_commands_of_the_page_on_reports(folder):
-    first, second, *_ = commands(ROOT / "docs" / "how-to" / "report.md")
-    run(["reproduce", "toy", *first[first.index("--quick") :]])  # the others take minutes
-    run(second)
-    shutil.copytree(ROOT / "results" / "toy", folder / "results" / "toy")
-    run(["report", "results", "--out", "report.html"])
 
 
 def test_exporting_with_an_encoder(folder):

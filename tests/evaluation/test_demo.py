@@ -91,13 +91,9 @@ def test_demo_shows_who_forgets(tmp_path: Path) -> None:
         name: (row["class-incremental"]["mean"], row["iid"]["mean"])
         for name, row in shown["table"].items()
     }
-    incremental, iid = accuracy["bottleneck, sgd (the paper's)"]
+    incremental, iid = accuracy["bottleneck (the paper's)"]
     assert incremental >= 70
     assert abs(incremental - iid) <= 1.5
-    for rule in ("counts", "least_squares"):
-        incremental, iid = accuracy[f"bottleneck, {rule}"]
-        assert incremental > accuracy["nearest class mean"][0]
-        assert incremental == pytest.approx(iid)
     for name in ("linear probe", "MLP"):
         assert accuracy[name][0] < 35
         assert accuracy[name][1] > 80
@@ -105,19 +101,17 @@ def test_demo_shows_who_forgets(tmp_path: Path) -> None:
     assert means[0] == pytest.approx(means[1], abs=0.1)
     assert accuracy["logistic regression, all at once"][0] is None
     assert accuracy["logistic regression, all at once"][1] > 80
-    best = max(value for value, _ in accuracy.values() if value is not None)
-    assert accuracy[next(iter(accuracy))][0] == best  # the table begins with it
 
     assert shown["picture"].read_bytes().startswith(b"\x89PNG")
     found = read_records(shown["records"])
-    assert (len(found.records), found.damaged) == (13, [])
-    assert len(json.loads(shown["summary"].read_text())) == 13
+    assert (len(found.records), found.damaged) == (9, [])
+    assert len(json.loads(shown["summary"].read_text())) == 9
 
 
 def test_the_kernel_classifier_leads_the_demo(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    few = replace(demo.GRID, classifiers=demo.GRID.classifiers[2:3], seeds=(1,))
+    few = replace(demo.GRID, classifiers=demo.GRID.classifiers[:1], seeds=(1,))
     (x, y), (x_test, y_test), keys, _ = demo._load_data()
     small = Data((x[::25], y[::25]), (x_test[::10], y_test[::10]), keys[:500])
     monkeypatch.setattr(demo, "_load_data", lambda: small)

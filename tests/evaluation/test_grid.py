@@ -56,12 +56,12 @@ def test_orders_share_codes(data, monkeypatch):
         return real(batch, distances)
 
     monkeypatch.setattr(Batch, "_search", search)
-    counts = ClassifierSpec("counts", "bottleneck", {"rule": "counts", **SIZES})
     settings = {"rule": "sgd", "candidate_keys": "all", **SIZES}
-    runs = Grid((ClassifierSpec("sgd", "bottleneck", settings), counts), orders=ORDERS)
+    fewer = ClassifierSpec("fewer", "bottleneck", settings | {"n_codebooks": 2})
+    runs = Grid((ClassifierSpec("sgd", "bottleneck", settings), fewer), orders=ORDERS)
     records = list(runs.run(data))
     n_train, n_test = len(data.train[1]), len(data.test[1])
-    # Two rules with keys of their own; train and test rows once each.
+    # Two classifiers with keys of their own; train and test rows once each.
     assert searched.count(n_train) == searched.count(n_test) == 2
     for record in records:
         (alone,) = Grid(
@@ -80,14 +80,14 @@ def test_a_smoke_test_is_brief_whatever_the_sizes(data, monkeypatch):
 
     monkeypatch.setattr(grid, "evaluate", noted)
     texts = (
-        "bottleneck:rule=least_squares",
+        "bottleneck:rule=sgd",
         "ranpac",
         "mlp:epochs=2000",
         "bottleneck:n_codebooks=2",
     )
     Grid(tuple(map(parse_spec, texts))).smoke_test(data)
-    soft, ranpac, mlp, small = made
-    assert (soft.keys_.n_codebooks, ranpac.n_features, mlp.epochs) == (4, 64, 1)
+    bottleneck, ranpac, mlp, small = made
+    assert (bottleneck.keys_.n_codebooks, ranpac.n_features, mlp.epochs) == (4, 64, 1)
     assert small.keys_.n_codebooks == 2
     for wrong in ("bottleneck:n_codebooks=0", "ranpac:n_features=0", "mlp:epochs=0"):
         with pytest.raises(ValueError, match="expected a whole number of at least 1; got 0"):

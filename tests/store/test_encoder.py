@@ -174,7 +174,6 @@ def test_files_of_encoders_are_found_from_other_folders(place, monkeypatch):
         (["learn", "m", "--data=a", "--data", "b"], "--data: expected once; got it twice"),
         (["predict", "m", *["--data", "a"] * 3], "--data: expected once; got it 3 times"),
         (["evaluate", "--train", "a", "--train", "b"], "--train: expected once"),
-        (["reproduce", "toy", "--data", "a", "--data", "b"], "--data: expected once"),
         (["cache", "ls", "--cache", "a", "--cache", "b"], "--cache: expected once"),
         (["cache", "verify", "--cache", "a", "--cache", "b"], "--cache: expected once"),
         (["cache", "rm", "4a", "--cache", "a", "--cache", "b"], "--cache: expected once"),

@@ -18,7 +18,7 @@ CORE = {
 }  # fmt: skip
 # First versions without known vulnerabilities.
 FLOORS = {
-    "filelock": (3, 20, 3), "pillow": (12, 3), "jinja2": (3, 1, 6), "tqdm": (4, 66, 3),
+    "filelock": (3, 20, 3), "pillow": (12, 3), "tqdm": (4, 66, 3),
     "sentence-transformers": (6,), "onnx": (1, 21), "torch": (2, 6),
 }  # fmt: skip
 
@@ -46,15 +46,15 @@ def test_every_extra_that_a_message_names_exists():
     source = "\n".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
     named = set(re.findall(r'\brequire\(\s*(?:f?"[^"]+"|package),\s*"([\w-]+)"', source))
     named |= set(re.findall(r"dkvb\[([\w-]+)\]", source))
-    assert {"plots", "report", "export", "images", "torchvision"} <= named
+    assert {"plots", "export", "images", "torchvision"} <= named
     named -= {"cifar100", "extra"}  # a data set that an experiment requires, and a comment
     assert named <= PROJECT["optional-dependencies"].keys()
 
 
 PROLOGUE = """
 import sys
-EXTRAS = {"matplotlib", "PIL", "jinja2", "onnx", "onnxruntime", "onnxscript", "torchvision", "timm",
-          "open_clip", "sentence_transformers", "datasets", "umap", "efficientnet_lite_pytorch"}
+EXTRAS = {"matplotlib", "PIL", "onnx", "onnxruntime", "onnxscript", "torchvision", "timm",
+          "open_clip", "sentence_transformers", "datasets", "efficientnet_lite_pytorch"}
 
 class Missing:
     @staticmethod
@@ -128,14 +128,13 @@ def test_a_command_that_needs_an_extra_names_it_before_any_work(tmp_path, data):
     needs = {
         "export": ("export", model, tmp_path / "model.onnx"),
         "plots": ("demo", "--out", tmp_path / "demo"),
-        "report": ("report", tmp_path),
         "efficientnet-lite": ("embed", "--data", tmp_path, "--out", tmp_path / "x.npz"),
         "text": ("embed", "--encoder", "sentence-transformers:x", "--data", tmp_path),
         "onnx": ("embed", "--encoder", "onnx:x.onnx", "--data", tmp_path),
     }
-    first, *found = dkvb(("fit", model, "--data", data), *needs.values(), ("reproduce", "toy"))
+    first, *found = dkvb(("fit", model, "--data", data), *needs.values())
     assert first[0] == 0
-    for extra, (code, output) in zip([*needs, "plots"], found, strict=True):
+    for extra, (code, output) in zip(needs, found, strict=True):
         assert code == 2, output
         assert f'pip install "dkvb[{extra}]"' in " ".join(output.split()), output
     assert not (tmp_path / "demo").exists()

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from dkvb import __version__
-from dkvb.cli import ask, cache, demo, embed, evaluate, labels, model, report, reproduce, serve
+from dkvb.cli import ask, cache, demo, embed, evaluate, labels, model, serve
 from dkvb.cli._once import Group, Once
 
 app = typer.Typer(
@@ -65,7 +65,7 @@ for command in (
     *(model.fit, model.learn, model.forget, model.merge),
     *(labels.relabel, labels.rename, labels.merge_classes, labels.undo),
     *(ask.predict, ask.inspect, ask.history, ask.export, serve.serve),
-    *(evaluate.evaluate, reproduce.reproduce, report.report, embed.embed, demo.demo),
+    *(evaluate.evaluate, embed.embed, demo.demo),
 ):
     app.command(cls=Once)(command)
 app.add_typer(cache.cache, name="cache")

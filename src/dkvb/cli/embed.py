@@ -202,7 +202,7 @@ def _place(device: Where) -> str:
 
 
 def _file_name(data: str, encoder: str, split: str | None) -> str:
-    """DATA-ENCODER-SPLIT.npz, as `dkvb reproduce` looks for it.
+    """DATA-ENCODER-SPLIT.npz, as the paper's experiments look for it.
 
     >>> _file_name("cifar10:/data", "onnx:models/mine.onnx", "test")
     'cifar10-onnx-mine-test.npz'

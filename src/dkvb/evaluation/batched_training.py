@@ -14,7 +14,6 @@ from tqdm import tqdm
 from dkvb._support import validation
 from dkvb.baselines.batched import BatchedTrainer
 from dkvb.baselines.gradient import GradientClassifier
-from dkvb.evaluation.analysis.memory import pickled_size
 from dkvb.evaluation.metrics import top_k_hits
 from dkvb.evaluation.records import RunRecord
 from dkvb.evaluation.runner import (
@@ -25,6 +24,7 @@ from dkvb.evaluation.runner import (
     evenly_spaced,
     split_epochs,
 )
+from dkvb.evaluation.size import pickled_size
 from dkvb.evaluation.streams import Stream
 
 Array = npt.NDArray[Any]

@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dkvb._support import process_group
-from dkvb.evaluation.legacy import restore_parameters
+from dkvb import __version__
 from dkvb.evaluation.records import (
     RecordsFile,
     RunRecord,
@@ -38,12 +37,14 @@ class RunSpec:
 
     @property
     def run_id(self) -> str:
-        """Digest of the parameters: equal for equal runs.
+        """Digest of the parameters and of dkvb's version: equal for equal runs.
 
-        >>> RunSpec("a", {"seed": 1, "order": "iid"}).run_id
-        '6f36f5f21d8e6683'
+        >>> one, same = RunSpec("a", {"seed": 1, "b": 2}), RunSpec("c", {"b": 2, "seed": 1})
+        >>> one.run_id == same.run_id, one.run_id == RunSpec("a", {"seed": 2, "b": 2}).run_id
+        (True, False)
         """
-        text = json.dumps(restore_parameters(self.parameters), sort_keys=True, allow_nan=False)
+        identity = {"dkvb": __version__, **self.parameters}
+        text = json.dumps(identity, sort_keys=True, allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -85,20 +86,17 @@ def run_missing(
     progress : bool, default=False
         Whether to show a progress bar.
     log : callable, optional
-        Called with one line on the content of an existing file. With several processes, only the
-        first calls it.
+        Called with one line on the content of an existing file.
     """
     from tqdm import tqdm
 
     specs = [spec for job in jobs for spec in job.specs]
-    found = read_records(path) if path.exists() else RecordsFile([], [])
-    done = {record.run_id: record for record in found.records}
-    # No process changes the file or runs before all have read it.
-    process_group.check_same_on_all_ranks(sorted(map(str, done)), str(path))
-    if process_group.rank() == 0 and (found.records or found.damaged):
-        if found.damaged:
+    file = read_records(path) if path.exists() else RecordsFile([], [])
+    done = {record.run_id: record for record in file.records}
+    if file.records or file.damaged:
+        if file.damaged:
             move_damaged_lines(path)
-        log(_describe_file(path, specs, done, found))
+        log(_describe_file(path, specs, done, file))
     reusable = reusable or {}
     for spec in specs:
         if spec.run_id in reusable and spec.run_id not in done:
@@ -121,7 +119,7 @@ def run_missing(
 
 
 def _describe_file(
-    path: Path, specs: Sequence[RunSpec], done: Mapping[str, RunRecord], found: RecordsFile
+    path: Path, specs: Sequence[RunSpec], done: Mapping[str, RunRecord], file: RecordsFile
 ) -> str:
     n_finished = sum(spec.run_id in done for spec in specs)
     counts = [f"{n_finished} of {len(specs)} runs finished"]
@@ -129,8 +127,8 @@ def _describe_file(
     if n_other:
         counts.append(f"{n_other} of other settings")
     moved = ""
-    if found.damaged:
-        lines = ", ".join(map(str, found.damaged))
-        counts.append(f"{len(found.damaged)} damaged (line {lines})")
+    if file.damaged:
+        lines = ", ".join(map(str, file.damaged))
+        counts.append(f"{len(file.damaged)} damaged (line {lines})")
         moved = f"; damaged lines are now in {damaged_file(path).name}"
     return f"{path}: {', '.join(counts)}; {len(specs) - n_finished} to run{moved}"

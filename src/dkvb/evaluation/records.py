@@ -10,9 +10,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
-from dkvb._support import process_group
 from dkvb._support.files import atomic
-from dkvb.evaluation.legacy import rename_record
 
 Number = float | None
 Summary = dict[str, dict[str, dict[str, Number]]]
@@ -64,16 +62,13 @@ class RunRecord:
 
     @classmethod
     def from_json(cls, line: str) -> RunRecord:
-        """Read a record of any version; ValueError if the line is cut or is not a record."""
+        """Read a record; ValueError if the line is cut or is not a record."""
         try:
-            content = rename_record(json.loads(line))
+            content = json.loads(line)
             named = {
                 f.name: content[f.name] for f in fields(cls) if f.name in content or _is_required(f)
             }
-            curve = [
-                Evaluation(**{"seen_accuracy": _seen_accuracy(content, point), **point})
-                for point in content["curve"]
-            ]
+            curve = [Evaluation(**point) for point in content["curve"]]
             _check_kinds(named)
             for point in curve:
                 _check_numbers(point.accuracy, point.test_loss, point.train_loss, *point.per_class)
@@ -108,14 +103,6 @@ def _is_required(field: Any) -> bool:
     return field.default is MISSING and field.default_factory is MISSING
 
 
-def _seen_accuracy(record: Mapping[str, Any], point: Mapping[str, Any]) -> Number:
-    """The accuracy on the classes seen so far, which 0.1 did not write."""
-    seen = {label for task in record["tasks"][: point["task"] + 1] for label in task}
-    per_class = zip(record["classes"], point["per_class"], strict=True)
-    known = [value for label, value in per_class if label in seen and value is not None]
-    return round(fmean(known), 6) if known else None
-
-
 class RecordsFile(NamedTuple):
     """The content of a records file: whole records, and the numbers (from 1) of damaged lines."""
 
@@ -124,9 +111,8 @@ class RecordsFile(NamedTuple):
 
 
 def append_record(path: Path, record: RunRecord) -> None:
-    """Append one line and wait until it is on disk; with several processes, only the first does."""
-    if process_group.rank() == 0:
-        _append_lines(Path(path), [record.to_json().encode()])
+    """Append one line and wait until it is on disk."""
+    _append_lines(Path(path), [record.to_json().encode()])
 
 
 def read_records(path: Path) -> RecordsFile:
