@@ -25,8 +25,9 @@ class SavedWithKeys(Saved):
         """Write parameters and all that was learned to a file, safetensors.
 
         `keys` names a file of keys that many classifiers share: it is written if it is new, and
-        only named from here. With dtype "float16" or "int8" the values of rule `sgd` are rounded,
-        which makes the file smaller and predictions a little different.
+        only named from here. With dtype "float16" or "int8" the values of a
+        `BottleneckClassifier` are rounded, which makes the file smaller and predictions a little
+        different.
         """
         path = Path(path)
         shared = None if keys is None else Path(keys)

@@ -21,7 +21,7 @@ from torch.nn.functional import pad
 
 from dkvb.kernels._numba import compiled, huge_empty, run, take
 from dkvb.kernels._simd import HEADS, PANEL, score_panels, score_panels_ahead
-from dkvb.kernels.nearest.again import project_from
+from dkvb.kernels.nearest.rescore import project_from
 from dkvb.kernels.nearest.cpu import pack_heads, prepare
 
 DEPTH = 128
