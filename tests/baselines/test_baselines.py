@@ -17,7 +17,7 @@ from dkvb.estimators.registry import (
     RanPACClassifier,
     SLDAClassifier,
 )
-from dkvb.rules.least_squares.choice import GRID
+from dkvb.baselines._ridge import GRID
 
 from ..estimators.settings import blobs
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from rich.filesize import decimal
 from numpy.typing import NDArray
+from rich.filesize import decimal
 from torch import Tensor
 
 from dkvb._support import memory

@@ -29,7 +29,6 @@ from dkvb.bottleneck.serialisation import values_from, values_state
 from dkvb.bottleneck.sgd import LearnedValues
 from dkvb.bottleneck.used_keys import CANDIDATES, candidate_keys, nearest_candidates
 from dkvb.bottleneck.values import fetch
-from dkvb.estimators._saved_keys import SavedWithKeys
 from dkvb.estimators.answers import Answers
 from dkvb.estimators.base import (
     FEWER_INPUTS,
@@ -41,6 +40,7 @@ from dkvb.estimators.base import (
 )
 from dkvb.estimators.labels import LabelIndex, check_labels
 from dkvb.estimators.novelty import unknown_label
+from dkvb.estimators.saved_keys import SavedWithKeys
 from dkvb.estimators.serialisation import labels_from, labels_state
 
 # What values cannot do, since every SGD step depends on all steps before it.
@@ -245,9 +245,7 @@ class BottleneckClassifier(OpenClassifier, SavedWithKeys):
         batch = self._batch(X, self._fitted().keys)
         far = _novelty(batch)  # first: it needs distances, which give the codes that scores need
         state, _, scores = self._scored(batch)
-        return Answers(
-            self._named(state, scores, far), state.labels.classes_, softmax(scores), far
-        )
+        return Answers(self._named(state, scores, far), state.labels.classes_, softmax(scores), far)
 
     # ------------------------------------------------------------------------ changing the model
     def grow_keys(self, X: ArrayLike, n_new: int | None = None, above: float = 0.95) -> Self:
@@ -459,8 +457,7 @@ class BottleneckClassifier(OpenClassifier, SavedWithKeys):
         given = self.keys.fingerprint
         if given not in (before.keys.fingerprint, *before.earlier_keys):
             raise ValueError(
-                f"keys: expected those learned with so far; got {given[:8]}; "
-                "fit starts a new model"
+                f"keys: expected those learned with so far; got {given[:8]}; fit starts a new model"
             )
 
     # ------------------------------------------------------------------------------------- checks

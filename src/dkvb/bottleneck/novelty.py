@@ -29,7 +29,7 @@ class Drift:
 
 
 def distance_from_keys(batch: Batch) -> Floats:
-    """Return the mean over codebooks of d² to the nearest key, in units of quantization errors: (n,)."""
+    """Return (n,) the mean over codebooks of d² to the nearest key, in quantization errors."""
     quantization_error = batch.keys.quantization_error.double().clamp(min=_TINY)  # (C,)
     mean: Floats = (batch.distances / quantization_error).mean(dim=1).cpu().numpy()
     return mean

@@ -32,9 +32,7 @@ def candidate_keys(keys: Keys, learned: LearnedValues, candidates: str) -> tuple
     return keys, numbers.expand(keys.n_codebooks, -1)
 
 
-def nearest_candidates(
-    keys: Keys, learned: LearnedValues, batch: Batch, candidates: str
-) -> Tensor:
+def nearest_candidates(keys: Keys, learned: LearnedValues, batch: Batch, candidates: str) -> Tensor:
     """Return the nearest candidate key of each codebook (n, C), numbered among all keys."""
     return batch.codes if candidates == "all" else _nearest_used(keys, learned, batch)
 

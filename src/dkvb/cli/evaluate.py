@@ -211,7 +211,6 @@ def _read_file(
 
 
 def _run(grid: Any, data: Any, out: Path, as_json: bool, quiet: bool) -> None:
-    from dkvb._support import process_group
     from dkvb.evaluation.jobs import run_missing
     from dkvb.evaluation.records import summarise, write_summary
 
@@ -222,8 +221,6 @@ def _run(grid: Any, data: Any, out: Path, as_json: bool, quiet: bool) -> None:
             progress=show_progress(quiet),
             log=silence if quiet else note,
         )
-    if process_group.rank() > 0:
-        return
     with clear_errors():
         summary = summarise(records)
         write_summary(out / "summary.json", summary)

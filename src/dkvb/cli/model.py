@@ -93,7 +93,7 @@ def fit(
                 if spec.name == "kernel":
                     note(
                         "the model keeps the embeddings that it learns, in half precision; "
-                        "--classifier bottleneck:rule=counts keeps none"
+                        "--classifier bottleneck, slda or ranpac keeps none"
                     )
 
 
@@ -249,7 +249,7 @@ def merge(
         ),
     ],
     others: Annotated[
-        list[Path], typer.Argument(metavar="OTHER...", help="Models with the same keys and rule.")
+        list[Path], typer.Argument(metavar="OTHER...", help="Models with the same keys.")
     ],
     skip_merged: Annotated[
         bool,
@@ -376,10 +376,7 @@ def _keys_for(path: str, rows: Any, device: str) -> Any:
 
 def _remedy(folder: Any) -> str:
     """How to take back what was learned just now, where that can be done."""
-    from dkvb.store.classifiers import journals_embeddings
-
-    # Where the journal holds embeddings, closing the folder makes a snapshot of it.
-    if folder.model.undoable is not None and not journals_embeddings(folder.classifier):
+    if folder.model.undoable is not None:
         return f"; dkvb undo {folder.path} undoes it"
     if can_forget(folder.classifier):
         return "; dkvb forget with the same --data undoes it"

@@ -13,10 +13,10 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from dkvb._support import validation
-from dkvb.estimators._saved_keys import SavedWithKeys
 from dkvb.estimators.base import Floats, OpenClassifier
 from dkvb.estimators.labels import LabelIndex, check_merged
 from dkvb.estimators.novelty import unknown_label
+from dkvb.estimators.saved_keys import SavedWithKeys
 from dkvb.estimators.suggest import suggest
 
 

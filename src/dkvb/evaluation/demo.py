@@ -28,16 +28,11 @@ from dkvb.evaluation.records import RunRecord, append_record, summarise, write_s
 # much smaller product they would not learn enough to forget.
 _GRADIENT = {"learning_rate": "0.4"}
 _KEYS = {"n_codebooks": "128", "n_pairs": "512", "key_dim": "8"}
-_SMALL_KEYS = {"n_codebooks": "40", "n_pairs": "32"}
 _KERNEL = ClassifierSpec("kernel", "kernel", {})
 _LINEAR = ClassifierSpec("linear probe", "linear", _GRADIENT)
 _CLASSIFIERS = (
-    ClassifierSpec(
-        "bottleneck, least_squares", "bottleneck", {"rule": "least_squares", **_SMALL_KEYS}
-    ),
-    ClassifierSpec("bottleneck, counts", "bottleneck", {"rule": "counts", **_KEYS}),
     ClassifierSpec("nearest class mean", "prototypes", {}),
-    ClassifierSpec("bottleneck, sgd (the paper's)", "bottleneck", {"rule": "sgd", **_KEYS}),
+    ClassifierSpec("bottleneck (the paper's)", "bottleneck", _KEYS),
     _LINEAR,
     ClassifierSpec("MLP", "mlp", _GRADIENT),
 )

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 from threadpoolctl import threadpool_limits  # comes with scikit-learn
 
-from dkvb._support import process_group, validation
+from dkvb._support import validation
 from dkvb.bottleneck import Keys
 from dkvb.estimators.registry import classifier_class, classifier_names, make_classifier
 from dkvb.evaluation import streams
@@ -23,7 +23,6 @@ from dkvb.evaluation.custom import import_custom, is_custom, make_custom
 from dkvb.evaluation.jobs import Job, RunSpec
 from dkvb.evaluation.records import RunRecord
 from dkvb.evaluation.runner import evaluate, evenly_spaced, get_all_params, prepare
-from dkvb.rules import make_rule
 
 Array = npt.NDArray[Any]
 
@@ -57,8 +56,8 @@ def parse_spec(text: str) -> ClassifierSpec:
 
     The name is one of the registry, or `module:Class`.
 
-    >>> parse_spec("bottleneck:rule=sgd,n_codebooks=256").settings
-    {'rule': 'sgd', 'n_codebooks': '256'}
+    >>> parse_spec("bottleneck:epochs=5,n_codebooks=256").settings
+    {'epochs': '5', 'n_codebooks': '256'}
     >>> parse_spec("sklearn.naive_bayes:GaussianNB:var_smoothing=1e-6").name
     'sklearn.naive_bayes:GaussianNB'
     """
@@ -316,7 +315,7 @@ class Grid:
             seed=seed,
             device=self.device,
             epochs=self.epochs,
-            key_data=None if keys is None else keys[process_group.shard(len(keys))],
+            key_data=keys,
         )
 
     def _make_small(self, spec: ClassifierSpec, keys: Array) -> Any:
@@ -325,14 +324,18 @@ class Grid:
         params = get_all_params(self._make(spec, self.seeds[0], None))
         if "keys" in params:
             sizes = params.pop("keys") or {}
-            if "rule" in params:  # sizes of keys are parameters of the bottleneck alone
-                renamed = {"epochs": "key_epochs", "method": "key_method"}
-                params |= {"n_codebooks": None, **{renamed.get(n, n): v for n, v in sizes.items()}}
+            if spec.name == "bottleneck":  # sizes of keys are parameters of the bottleneck alone
+                params |= {"n_codebooks": None, **{_key_name(n): v for n, v in sizes.items()}}
         for name, small in _SMOKE_TEST_SIZES.items():
             value = params.get(name, small)
             if value is None or (isinstance(value, int) and value > small):  # wrong ones stay
                 params[name] = small
         return self._make(spec._replace(settings=params), self.seeds[0], keys)
+
+
+def _key_name(name: str) -> str:
+    """Return what `make_classifier` calls a parameter of `fit_keys`."""
+    return f"key_{name}" if name in ("epochs", "batch_size") else name
 
 
 def _class_of(spec: ClassifierSpec) -> type[Any]:
@@ -366,7 +369,7 @@ class DeviceData:
     def inputs_for(self, spec: ClassifierSpec) -> tuple[tuple[Any, Array], tuple[Any, Array]]:
         """Return training and test data, as tensors for a classifier that reads codes only."""
         train, test = self.train, self.test
-        if spec.name != "bottleneck" or spec.settings.get("rule") == "least_squares":
+        if spec.name != "bottleneck":
             return train, test
         return (self.on_device(train[0]), train[1]), (self.on_device(test[0]), test[1])
 
@@ -379,12 +382,12 @@ class DeviceData:
         return self._tensors[id(X)]
 
     def prepare(self, classifier: Any, X: Any) -> Any:
-        """Return what a classifier prepares from X, once for all runs with equal rule and keys."""
+        """Return what a classifier prepares from X, once for all runs with equal keys."""
         arrays = (self.train[0], self.test[0], *self._tensors.values())
-        keys = getattr(classifier, "keys", None) if hasattr(classifier, "rule") else None
+        keys = getattr(classifier, "keys", None) if hasattr(classifier, "batch") else None
         if not isinstance(keys, Keys) or not any(X is array for array in arrays):
             return prepare(classifier, X)
-        address = (make_rule(classifier.rule).name, keys.fingerprint)
+        address = keys.fingerprint
         if self._prepared[0] != address:
             self._prepared = (address, {})  # frees the batches of the previous keys first
         batches = self._prepared[1]
@@ -403,8 +406,7 @@ def set_shared_keys(classifier: Any, data: DeviceData, seed: int) -> Any:
     settings = sorted(classifier.key_settings().items())
     address = (data.contents["keys"], seed, str(classifier.device), *settings)
     if address not in _FITTED:
-        shard = process_group.shard(len(data.keys))
-        _FITTED[address] = classifier.fit_keys(data.on_device(data.keys)[shard])
+        _FITTED[address] = classifier.fit_keys(data.on_device(data.keys))
         while len(_FITTED) > _MAX_FITTED:
             _FITTED.pop(next(iter(_FITTED)))
     return classifier.set_params(keys=_FITTED[address])

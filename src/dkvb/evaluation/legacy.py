@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dkvb.rules.least_squares.serialisation import SAMPLES
-
 EXPERIMENTS = {"field": "all-methods"}
 RECORD_KEYS = {"stages": "tasks", "cell": "run_id"}
 EVALUATION_KEYS = {"stage": "task"}
@@ -29,8 +27,6 @@ RULE_PARAMETERS = {  # renamed only beside a "rule": other models have a tempera
     "temperature": "read_temperature",
     "prior": "class_weight",
     "search": "candidate_keys",
-    # 0.1 named the stored samples in its files after the parameter that turns them on.
-    SAMPLES["sample_rows"].removesuffix("_rows"): "store_samples",
     "reject": "novelty_threshold",
 }
 RULE_VALUES: dict[str, dict[str, str | None]] = {

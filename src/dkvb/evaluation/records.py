@@ -10,7 +10,6 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
-from dkvb._support import process_group
 from dkvb._support.files import atomic
 from dkvb.evaluation.legacy import rename_record
 
@@ -124,9 +123,8 @@ class RecordsFile(NamedTuple):
 
 
 def append_record(path: Path, record: RunRecord) -> None:
-    """Append one line and wait until it is on disk; with several processes, only the first does."""
-    if process_group.rank() == 0:
-        _append_lines(Path(path), [record.to_json().encode()])
+    """Append one line and wait until it is on disk."""
+    _append_lines(Path(path), [record.to_json().encode()])
 
 
 def read_records(path: Path) -> RecordsFile:

@@ -18,13 +18,12 @@ from sklearn.metrics import confusion_matrix
 from tqdm import tqdm
 
 from dkvb import __version__
-from dkvb._support import process_group, validation
+from dkvb._support import validation
 from dkvb.evaluation import metrics
 from dkvb.evaluation.analysis.memory import pickled_size
 from dkvb.evaluation.records import Evaluation, Number, RunRecord
-from dkvb.evaluation.sharding import Sharding
+from dkvb.evaluation.scoring import loss, score
 from dkvb.evaluation.streams import Stream
-from dkvb.rules import make_rule
 
 Array = npt.NDArray[Any]
 
@@ -40,8 +39,7 @@ def prepare(classifier: Any, X: Any) -> Any:
         batch = classifier.batch(X)
     except NotFittedError:  # keys will be fitted to the first task
         return X
-    if hasattr(classifier, "key_settings") and make_rule(classifier.rule).uses_codes:
-        batch.codes  # noqa: B018  # searched now, once for all tasks
+    batch.codes  # noqa: B018  # searched now, once for all tasks
     return batch
 
 
@@ -52,22 +50,13 @@ def get_epochs(classifier: Any) -> int | None:
 
 
 def get_all_params(classifier: Any) -> dict[str, Any]:
-    """Return the parameters of a classifier together with those of its rule."""
-    params = classifier.get_params(deep=False) if hasattr(classifier, "get_params") else {}
-    if not hasattr(classifier, "key_settings"):  # no bottleneck
-        return dict(params)
-    rule = make_rule(params["rule"])
-    return {**params, "rule": rule.name, **rule.get_params()}
+    """Return the parameters of a classifier, none where it does not tell them."""
+    return dict(classifier.get_params(deep=False)) if hasattr(classifier, "get_params") else {}
 
 
 def set_epochs(classifier: Any, epochs: int) -> None:
     """Set the epochs of the next call of `partial_fit`."""
-    if not hasattr(classifier, "key_settings"):
-        classifier.set_params(epochs=epochs)
-    elif hasattr(classifier, "rule_"):
-        classifier.rule_.set_params(epochs=epochs)
-    else:
-        classifier.set_params(rule__epochs=epochs)
+    classifier.set_params(epochs=epochs)
 
 
 def evaluate(
@@ -140,11 +129,8 @@ def evaluate(
             f"classifier: expected one with partial_fit for a stream of {len(stream)} tasks; "
             f"got {type(classifier).__name__} without it; evaluate it on i.i.d. data"
         )
-    sharding = Sharding(classifier, stream, len(y_test))
     with clock.measure("prepare"):
-        X_train = prepare(classifier, sharding.train_shard(X_train))
-        X_test = prepare(classifier, sharding.test_shard(X_test))
-    y_shard = sharding.train_shard(y_train)
+        X_train, X_test = prepare(classifier, X_train), prepare(classifier, X_test)
     params = get_all_params(classifier)
     in_epochs = getattr(classifier, "learns_in_epochs", True)
     steps = split_epochs(get_epochs(classifier) if in_epochs else None, evaluate_every)
@@ -153,9 +139,8 @@ def evaluate(
     title = name or type(classifier).__name__
     with tqdm(total=len(stream), desc=title, unit="task", disable=not progress, leave=False) as bar:
         for number, task in enumerate(stream):
-            indices = sharding.tasks[number]
-            X_task, y_task = X_train[indices], y_shard[indices]
-            sample = sharding.sample_shard(evenly_spaced(len(task), len(y_test)), len(task))
+            X_task, y_task = X_train[task.indices], y_train[task.indices]
+            sample = evenly_spaced(len(task), len(y_test))
             X_sample, y_sample = X_task[sample], y_task[sample]
             skip = final_only and number + 1 < len(stream)
             for epochs, epochs_done in steps:
@@ -168,15 +153,13 @@ def evaluate(
                 if skip:
                     continue
                 with clock.measure("predict"):
-                    scores = sharding.score(
-                        classifier, X_test, sharding.test_shard(y_test), classes
-                    )
+                    scores = score(classifier, X_test, y_test, classes)
                 log.add(
                     number,
                     epochs_done,
                     scores.predicted,
                     test_loss=scores.loss,
-                    train_loss=sharding.loss(classifier, X_sample, y_sample),
+                    train_loss=loss(classifier, X_sample, y_sample),
                 )
                 bar.set_postfix(accuracy=log.curve[-1].accuracy)
             if getattr(classifier, "boundary", None) == "told":
@@ -338,12 +321,10 @@ def split_epochs(
 
 def _key_sizes(classifier: Any) -> dict[str, Any]:
     """Return the sizes of the fitted keys, which may be smaller than requested."""
-    if not hasattr(classifier, "key_versions_"):
+    keys = getattr(classifier, "keys_", None)
+    if keys is None:
         return {}
-    keys = classifier.key_versions_[-1]
     sizes = {name: getattr(keys, name) for name in ("n_codebooks", "n_pairs", "key_dim")}
-    if not getattr(classifier, "splits_rows", True):  # each process holds some of the codebooks
-        sizes["n_codebooks"] = process_group.all_reduce_int(keys.n_codebooks)
     method = {name: keys.settings.get(name) for name in ("method", "epochs", "conditioning")}
     report = {"distinct": _plain(keys.report.distinct), "used": _plain(keys.report.used)}
     return {"keys": {**sizes, **method, **report, "fingerprint": keys.fingerprint}}

@@ -9,8 +9,8 @@ binary tree of single additions, so that every distance is the same number on an
 batch. `oracle`, `cpu` and `triton` are three versions of the search.
 
 On the CPU heads are computed in float32, too, with a bound on their error (`cpu.search_rows`).
-Those of undecided codes are computed again in float64 (`rescore.project_pairs`). Where distances are
-asked for, all heads are in float64 (`rescore.search_with_distances`). A GPU for data centres
+Those of undecided codes are computed again in float64 (`rescore.project_pairs`). Where distances
+are asked for, all heads are in float64 (`rescore.search_with_distances`). A GPU for data centres
 multiplies as quickly in float64.
 """
 
