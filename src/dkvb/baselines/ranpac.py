@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -72,10 +74,10 @@ class RanPACClassifier(StreamClassifier):
         projection = torch.randn(width, self.n_features, generator=generator)  # (m, M)
         self._projection = projection.to(self.device)
         M = self.n_features
-        zeros = {"dtype": torch.float64, "device": self.device}
-        self._gram = torch.zeros((2, M, M), **zeros)  # of samples learned from, and held out
-        self._cross = torch.zeros((2, M, 0), **zeros)
-        self._counts = torch.zeros((2, 0), **zeros)
+        zeros = partial(torch.zeros, dtype=torch.float64, device=self.device)
+        self._gram = zeros((2, M, M))  # of samples learned from, and held out
+        self._cross = zeros((2, M, 0))
+        self._counts = zeros((2, 0))
         self._solved: list[tuple[Tensor, float]] = []
 
     def _grow(self, n_columns: int) -> None:

@@ -108,7 +108,8 @@ def _report(state: State) -> KeyReport:
 # ---------------------------------------------------------------------------------------- values
 def values_state(learned: LearnedValues, dtype: str | None = None) -> State:
     """Return values, usage and the epochs so far, the values rounded to `dtype` if it is given."""
-    facts = {"epoch": learned.epoch, "unseen": learned.unseen, "rounded_from": None}
+    facts: dict[str, Any] = {"epoch": learned.epoch, "unseen": learned.unseen}
+    facts["rounded_from"] = None
     columns = learned.columns
     if dtype is None:
         return State({"values": columns, "usage": learned.usage}, facts)

@@ -198,7 +198,8 @@ def class_factors(counts: Any) -> Floats:
     counts = np.asarray(counts, dtype=np.float64)
     present = counts > 0
     factors: Floats = np.where(present, np.maximum(counts, 1) ** -0.5, 0.0)
-    return factors * present.sum() / max(factors.sum(), np.finfo(np.float64).tiny)
+    factors *= present.sum() / max(float(factors.sum()), np.finfo(np.float64).tiny)
+    return factors
 
 
 def softmax(scores: Floats) -> Floats:
