@@ -8,6 +8,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.neighbors import KNeighborsClassifier, NearestCentroid
 
 from dkvb._support.hashing import epoch_order
+from dkvb.baselines._ridge import GRID
 from dkvb.baselines.slda import _oas
 from dkvb.estimators.registry import (
     LinearClassifier,
@@ -17,7 +18,6 @@ from dkvb.estimators.registry import (
     RanPACClassifier,
     SLDAClassifier,
 )
-from dkvb.baselines._ridge import GRID
 
 from ..estimators.settings import blobs
 

@@ -7,8 +7,8 @@ from torch.nn.functional import cross_entropy
 
 from dkvb import KeyValueBottleneck, fit_keys
 from dkvb._support.hashing import epoch_order
-from dkvb.rules.sgd import descent as sgd
-from dkvb.rules.sgd.rule import logits
+from dkvb.bottleneck import sgd
+from dkvb.bottleneck.sgd import logits
 
 C, K, Y = 7, 12, 5
 HOW = {"batch_size": 16, "learning_rate": 0.3, "label_smoothing": 0.1, "seed": 3}
@@ -26,10 +26,10 @@ def same(a, b):
 @pytest.mark.parametrize("unseen", [False, True])
 def test_a_new_column_starts_as_one_never_seen_and_the_others_stay(unseen):
     codes, y = problem()
-    start = sgd.grow(sgd.start(C, K, unseen=unseen), Y)
+    start = sgd.add_classes(sgd.start(C, K, unseen=unseen), Y)
     assert not start.values.any()
     state = sgd.update(start, codes, y, epochs=2, **HOW)
-    grown = sgd.grow(state, Y + 3)
+    grown = sgd.add_classes(state, Y + 3)
     assert torch.equal(grown.values[..., :Y], state.values)
     fresh = state.columns[..., -1] if unseen else state.values.amin(dim=2)
     assert torch.equal(grown.values[..., Y:], fresh[..., None].expand(-1, -1, 3))
@@ -40,10 +40,10 @@ def test_a_new_column_starts_as_one_never_seen_and_the_others_stay(unseen):
     assert grown.epoch == 2
 
 
-def test_the_reserve_is_a_class_that_never_comes():
+def test_the_hidden_column_is_a_class_that_never_comes():
     codes, y = problem()
-    kept = sgd.update(sgd.grow(sgd.start(C, K, unseen=True), Y), codes, y, epochs=3, **HOW)
-    declared = sgd.update(sgd.grow(sgd.start(C, K), Y + 1), codes, y, epochs=3, **HOW)
+    kept = sgd.update(sgd.add_classes(sgd.start(C, K, unseen=True), Y), codes, y, epochs=3, **HOW)
+    declared = sgd.update(sgd.add_classes(sgd.start(C, K), Y + 1), codes, y, epochs=3, **HOW)
     assert torch.equal(kept.columns, declared.columns)
     assert torch.equal(logits(kept, codes), logits(declared, codes)[:, :Y])
 
@@ -52,7 +52,7 @@ def test_the_reserve_is_a_class_that_never_comes():
 def test_many_calls_of_one_epoch_are_one_call_of_many(dtype, monkeypatch):
     codes, y = problem()
     codes = codes.to(dtype)
-    start = sgd.grow(sgd.start(C, K), Y)
+    start = sgd.add_classes(sgd.start(C, K), Y)
     together = sgd.update(start, codes, y, epochs=5, **HOW)
     apart = start
     for _ in range(5):
@@ -65,7 +65,7 @@ def test_many_calls_of_one_epoch_are_one_call_of_many(dtype, monkeypatch):
 
 def test_the_state_before_is_unchanged():
     codes, y = problem()
-    start = sgd.grow(sgd.start(C, K), Y)
+    start = sgd.add_classes(sgd.start(C, K), Y)
     first = sgd.update(start, codes, y, epochs=1, **HOW)
     assert not start.values.any()
     assert not start.usage.any()
@@ -74,7 +74,7 @@ def test_the_state_before_is_unchanged():
 
 def test_usage_counts_selections():
     codes, y = problem()
-    state = sgd.update(sgd.grow(sgd.start(C, K), Y), codes, y, epochs=3, **HOW)
+    state = sgd.update(sgd.add_classes(sgd.start(C, K), Y), codes, y, epochs=3, **HOW)
     expected = torch.stack([torch.bincount(codes[:, c], minlength=K) for c in range(C)])
     assert torch.equal(state.usage, 3 * expected)
     assert torch.equal(state.active, expected > 0)
@@ -82,7 +82,7 @@ def test_usage_counts_selections():
 
 def test_the_seed_decides():
     codes, y = problem()
-    start = sgd.grow(sgd.start(C, K), Y)
+    start = sgd.add_classes(sgd.start(C, K), Y)
     one, again, other = (
         sgd.update(start, codes, y, epochs=2, **HOW | {"seed": seed}) for seed in (1, 1, 2)
     )
@@ -92,14 +92,14 @@ def test_the_seed_decides():
 
 def test_one_row_of_one_class():
     codes, y = problem(1, columns=1)
-    state = sgd.update(sgd.grow(sgd.start(C, K), 2), codes, y, epochs=1, **HOW)
+    state = sgd.update(sgd.add_classes(sgd.start(C, K), 2), codes, y, epochs=1, **HOW)
     assert (state.values.abs().sum(dim=2) > 0).sum() == C
     assert logits(state, codes).argmax(dim=1).item() == y.item()
 
 
 def test_scores_are_means_of_values():
     codes, y = problem()
-    state = sgd.update(sgd.grow(sgd.start(C, K), Y), codes, y, epochs=2, **HOW)
+    state = sgd.update(sgd.add_classes(sgd.start(C, K), Y), codes, y, epochs=2, **HOW)
     expected = state.values[torch.arange(C), codes.long()].mean(dim=1)
     torch.testing.assert_close(logits(state, codes), expected)
     torch.testing.assert_close(logits(state, codes.to(torch.uint16)), expected)
@@ -120,7 +120,7 @@ def test_an_epoch_is_autograds_on_the_module(learning_rate, n):
             cross_entropy(logits, y[rows], label_smoothing=0.1).backward()
             optimiser.step()
     state = sgd.update(
-        sgd.grow(sgd.start(16, 30), 10),
+        sgd.add_classes(sgd.start(16, 30), 10),
         keys.codes(X),
         y,
         epochs=2,

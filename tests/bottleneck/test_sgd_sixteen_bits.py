@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from dkvb import BottleneckClassifier, fit_keys, rules
-from dkvb.rules.sgd import descent as sgd
-from dkvb.rules.sgd.rule import logits
+from dkvb import BottleneckClassifier, fit_keys
+from dkvb.bottleneck import sgd
+from dkvb.bottleneck.sgd import logits
 
 HOW = {"batch_size": 16, "learning_rate": 3.0, "label_smoothing": 0.1, "seed": 3}
 
@@ -20,7 +20,7 @@ def problem(n=200, C=7, K=12, Y=5):
 def test_epochs_follow_those_in_float32(dtype):
     codes, y = problem()
     exact, stored = (
-        sgd.update(sgd.grow(sgd.start(7, 12, dtype=kind), 5), codes, y, epochs=30, **HOW)
+        sgd.update(sgd.add_classes(sgd.start(7, 12, dtype=kind), 5), codes, y, epochs=30, **HOW)
         for kind in ("float32", dtype)
     )
     assert stored.values.dtype == sgd.DTYPES[dtype]
@@ -37,7 +37,7 @@ def test_epochs_follow_those_in_float32(dtype):
 
 def test_many_calls_of_one_epoch_are_one_call_of_many():
     codes, y = problem()
-    start = sgd.grow(sgd.start(7, 12, dtype="bfloat16"), 5)
+    start = sgd.add_classes(sgd.start(7, 12, dtype="bfloat16"), 5)
     together = sgd.update(start, codes, y, epochs=3, **HOW)
     apart = start
     for _ in range(3):
@@ -47,9 +47,11 @@ def test_many_calls_of_one_epoch_are_one_call_of_many():
 
 def test_scores_of_many_rows_come_in_parts(monkeypatch):
     codes, y = problem()
-    state = sgd.update(sgd.grow(sgd.start(7, 12, dtype="float16"), 5), codes, y, epochs=1, **HOW)
+    state = sgd.update(
+        sgd.add_classes(sgd.start(7, 12, dtype="float16"), 5), codes, y, epochs=1, **HOW
+    )
     whole = logits(state, codes)
-    monkeypatch.setattr("dkvb.rules.sgd.rule.SCORES_AT_ONCE", 33)
+    monkeypatch.setattr("dkvb.bottleneck.sgd.SCORES_AT_ONCE", 33)
     torch.testing.assert_close(logits(state, codes), whole)
     assert logits(state, codes[:0]).shape == (0, 5)
 
@@ -60,7 +62,7 @@ def test_a_classifier_in_sixteen_bits_predicts_alike():
     X = (4 * np.eye(8)[y] + rng.normal(size=(300, 8))).astype(np.float32)
     keys = fit_keys(X, preset="paper", n_codebooks=12, n_pairs=16, key_dim=3, epochs=2)
     models = [
-        BottleneckClassifier(keys, rules.SGD(epochs=5, value_dtype=dtype)).fit(X, y)
+        BottleneckClassifier(keys, epochs=5, value_dtype=dtype).fit(X, y)
         for dtype in ("float32", "bfloat16", "float16")
     ]
     assert models[1].state_tensors()["values"].dtype == torch.bfloat16
@@ -70,4 +72,4 @@ def test_a_classifier_in_sixteen_bits_predicts_alike():
 
 def test_other_kinds_of_numbers_are_refused():
     with pytest.raises(ValueError, match="value_dtype: expected one of 'float32', 'bfloat16'"):
-        BottleneckClassifier(rule=rules.SGD(value_dtype="int8")).fit([[0.0], [1.0]], [0, 1])
+        BottleneckClassifier(value_dtype="int8").fit([[0.0], [1.0]], [0, 1])

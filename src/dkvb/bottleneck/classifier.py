@@ -161,6 +161,8 @@ class BottleneckClassifier(OpenClassifier, SavedWithKeys):
                 f"{name}: expected a KernelClassifier, which keeps what it has learned row by row; "
                 f"got a {type(self).__name__}, whose values depend on all rows and their order"
             )
+        if isinstance(getattr(type(self), name, None), property):
+            self._fitted()  # Python asks here for properties that raised NotFittedError
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     @classmethod
