@@ -42,7 +42,6 @@ SMALL: dict[str, dict[str, Any]] = {
 
 NAMES = list(SMALL)
 ORDER_FREE = [
-    "kernel",
     "fly",
     "prototypes",
     "slda",

@@ -13,7 +13,7 @@ from dkvb import BottleneckClassifier
 
 from .problems import NAMES, keys, rows
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 
 
 def example(name: str) -> dict[str, Any]:
@@ -56,9 +56,9 @@ def test_avalanche_strategy_with_a_stand_in_for_experiences() -> None:
     stream = [
         SimpleNamespace(dataset=dataset, current_experience=i) for i, dataset in enumerate(data)
     ]
-    expected = BottleneckClassifier(keys(), rule="counts").fit(X, y)
+    expected = BottleneckClassifier(keys()).fit(X, y)
     strategy = example("avalanche_strategy")["ClassifierStrategy"](
-        BottleneckClassifier(keys(), rule="counts"), encoder=lambda x: x * 1.0
+        BottleneckClassifier(keys()), encoder=lambda x: x * 1.0
     )
     assert strategy.train(stream[0]) == {}
     metrics = strategy.train(stream[1:], eval_streams=[stream])
