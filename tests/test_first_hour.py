@@ -151,7 +151,7 @@ def test_2_learn_tells_the_old_classes_before_and_after(place):
 
 def test_2_a_classifier_that_cannot_forget_is_not_told_to(place):
     x, y = rows_of(["ant"], 10, 1)
-    good("fit", "values", "--data", "first.npz", "--classifier", "bottleneck:rule=sgd")
+    good("fit", "values", "--data", "first.npz", "--classifier", "bottleneck")
     np.savez("wrong.npz", x=x, y=["zebra"] * len(x))
     np.savez("held.npz", x=x, y=y)
     done = run("learn", "values", "--data", "wrong.npz", "--test", "held.npz")
@@ -198,7 +198,7 @@ STREAM = ("evaluate", "--train", "first.npz", "--test", "first.npz", "--classes-
 LONG = {
     "learning 30 rows": ("fit", "new", "--data", "first.npz"),
     "learning 30 rows to fit keys": ("fit", "keys", "--data", "first.npz", "--classifier",
-                                     "bottleneck:rule=counts,n_codebooks=4,key_dim=2"),
+                                     "kernel"),
     "learning 10 rows": ("learn", "model", "--data", "monday.npz"),
     "measuring the old classes": ("learn", "model", "--data", "monday.npz"),
     "forgetting 1 class": ("forget", "model", "--label", "bee"),

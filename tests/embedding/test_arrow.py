@@ -23,7 +23,7 @@ pads = pytest.importorskip("pyarrow.dataset")
 
 N, M = 300, 12
 SETTINGS = {"n_codebooks": 4, "n_pairs": 8, "key_dim": 3, "epochs": 2}
-CLASSIFIER = "bottleneck:rule=counts,n_codebooks=4,n_pairs=8,key_dim=3"
+CLASSIFIER = "kernel"
 
 
 def rows():
@@ -222,7 +222,7 @@ def test_commands_learn_the_same_from_every_file(name, expected, tmp_path):
     data = FILES[name](X, y, tmp_path / "data")
     keys = ["--keys", expected[1]] if name == "partitions" else []  # rows are sorted by class
     good("fit", tmp_path / "model", "--data", data, "--classifier",
-         "bottleneck:rule=counts" if keys else CLASSIFIER, *keys, "-q")  # fmt: skip
+         "kernel" if keys else CLASSIFIER, *keys, "-q")  # fmt: skip
     assert same(dkvb.load(tmp_path / "model"), expected[0])
     good("learn", tmp_path / "model", "--data", data, "-q")
     assert sum(dkvb.load(tmp_path / "model").class_count_.values()) == 2 * N

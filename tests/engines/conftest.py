@@ -44,7 +44,7 @@ def files(table, tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="session", params=["counts", "least_squares", "kernel"])
+@pytest.fixture(scope="session", params=["kernel"])
 def estimator(request, rows):
     """A classifier that has learned nothing."""
     if request.param == "kernel":

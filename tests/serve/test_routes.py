@@ -189,7 +189,7 @@ def test_a_prediction_that_is_asked_for_again_keeps_its_id(client):
     assert good(client.get("/v1/quality"))["prequential"]["accuracy"] == 1.0
 
 
-@pytest.mark.parametrize("name", ["kernel", "counts"])
+@pytest.mark.parametrize("name", ["kernel"])
 def test_explanations(tmp_path, name):
     path, (X, _) = make_model(tmp_path / "m", name), rows(2, seed=1)
     with running(path) as url:

@@ -210,8 +210,7 @@ def forget(
 ) -> None:
     """Forget classes or rows, as if never learned.
 
-    When it says so, no file of the model holds anything of them, but for keys that were fitted to
-    them, which keep what they took; dkvb fit --keys fits keys to other rows.
+    When it says so, no file of the model holds anything of them.
     """
     with clear_errors(), short_warnings():
         if bool(label) == (data is not None):
@@ -234,11 +233,6 @@ def forget(
                     "forget", count, folder.path, folder.classifier, as_json,
                     repeated=operation_id if repeated else None,
                 )  # fmt: skip
-            if not quiet and not repeated and hasattr(folder.classifier, "keys_"):
-                note(
-                    "keys stay as they were fitted; if they were fitted to what is forgotten "
-                    "(dkvb fit without --keys), they keep what they took from it, without labels"
-                )
 
 
 def merge(
