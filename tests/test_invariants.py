@@ -6,6 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from dkvb.rules.counts import state as counts
+from dkvb.rules.sgd import descent as sgd
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.exceptions import NotFittedError
@@ -15,8 +17,6 @@ from dkvb import BottleneckClassifier, KeyValueBottleneck, fit_keys
 from dkvb.bottleneck.fit_keys import FewRowsWarning
 from dkvb.bottleneck.heads import Conditioning, Projection
 from dkvb.bottleneck.keys import first_of_equals
-from dkvb.rules.counts import state as counts
-from dkvb.rules.sgd import descent as sgd
 
 WIDTH, C, K = 6, 4, 12
 KEYS = fit_keys(

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from dkvb import BottleneckClassifier
+from dkvb import KernelClassifier
 from dkvb._support.files import FileError
 from dkvb.estimators.registry import load_classifier, make_classifier
 from dkvb.store import Entry, create, folder, open_folder, read_folder
@@ -53,11 +53,11 @@ def test_a_model_can_be_read_while_it_is_open_and_its_snapshot_is_never_stale(pa
         model.learn(X[:3], y[:3])
         assert read_folder(path).encoder == "eyes"
         assert_same(read_folder(path).classifier, model.classifier, X)
-        for reading in (BottleneckClassifier.load, load_classifier):
+        for reading in (KernelClassifier.load, load_classifier):
             with pytest.raises(FileError, match="which lacks what the journal beside it holds"):
                 reading(path / "model.safetensors")
         model.compact()
-        plain = BottleneckClassifier.load(path / "model.safetensors")
+        plain = KernelClassifier.load(path / "model.safetensors")
         assert_same(plain, model.classifier, X)
 
 
@@ -85,7 +85,7 @@ def test_what_is_forgotten_is_gone_from_every_file(path, name):
             b"secret-word of a process that was killed"
         )
         assert model.forget("secret-word") == 5
-        assert names(path) == ["keys", "lock", "model.safetensors"]
+        assert names(path) == ["lock", "model.safetensors"]
         assert all(b"secret-word" not in p.read_bytes() for p in path.iterdir())
         assert_same_state(model.classifier, learned(name, (X, y)))
         model.learn(X[:9], y[:9])
@@ -117,7 +117,7 @@ def test_baselines_live_in_folders_too(path, name):
     with create(path, make_classifier(name).fit(X[:30], y[:30]), rows=30) as model:
         assert model.learn(X[30:], y[30:]) == 30
         expected = make_classifier(name).fit(X[:30], y[:30]).partial_fit(X[30:], y[30:])
-        with pytest.raises(ValueError, match="forget: expected a bottleneck"):
+        with pytest.raises(ValueError, match="forget: expected a KernelClassifier"):
             model.forget("yak")
         with pytest.raises(ValueError, match="NaN"):
             model.learn(np.full((2, 6), np.nan), ["yak"] * 2)
@@ -166,7 +166,7 @@ def test_creating_and_opening(path, tmp_path):
     other = make_classifier("bottleneck", {"n_codebooks": 3, "key_dim": 2})
     with create(path, other.fit(X, y), overwrite=True) as model:
         assert_same(model.classifier, read_folder(path).classifier, X)
-    assert names(path) == ["keys", "lock", "model.safetensors"]  # the old keys are gone
+    assert names(path) == ["lock", "model.safetensors"]  # the old keys are gone
 
 
 def test_one_writer_at_a_time(path):
@@ -199,7 +199,7 @@ def test_one_writer_at_a_time(path):
 
 def test_compaction_when_a_journal_grows(path, monkeypatch):
     X, y = rows()
-    monkeypatch.setattr(folder, "MOST_BYTES", 3000)
+    monkeypatch.setattr(folder, "MOST_BYTES", 2500)
     monkeypatch.setattr(folder.ModelFolder, "_size", lambda self: 0)
     with create(path, learned("kernel", (X, y))) as model:
         sizes = []
@@ -218,7 +218,7 @@ def test_compaction_when_a_journal_grows(path, monkeypatch):
 
 
 def test_history_is_shortened_but_adds_up():
-    many = tuple(Entry("learn" if i % 50 else "forget", i, str(i)) for i in range(1000))
+    many = tuple(Entry("learn" if i % 50 else "forget", i, str(i), str(i)) for i in range(1000))
     short = shortened(many, most=999)
     assert len(short) < 600
     assert sum(e.count for e in short) == sum(e.count for e in many)

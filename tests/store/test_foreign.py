@@ -31,10 +31,18 @@ def model(path):
     return path
 
 
+@pytest.fixture
+def keyed(path):
+    """The folder of a model with a file of keys."""
+    create(path, learned("bottleneck", rows())).close()
+    return path
+
+
 @pytest.mark.parametrize("name", OWN)
 @pytest.mark.parametrize("kind", ["link", "dangling link", "folder", "pipe"])
-def test_a_link_in_a_model_folder_is_refused_and_never_followed(model, tmp_path, name, kind):
+def test_a_link_in_a_model_folder_is_refused_and_never_followed(request, tmp_path, name, kind):
     X, y = rows()
+    model = request.getfixturevalue("keyed" if name.startswith("keys") else "model")
     own = next(model.glob(name))
     mine = tmp_path / "mine"
     mine.write_bytes(own.read_bytes() if kind == "link" else b"")
@@ -60,15 +68,16 @@ def test_a_link_in_a_model_folder_is_refused_and_never_followed(model, tmp_path,
 
 
 @pytest.mark.parametrize("name", OWN)
-def test_a_link_that_comes_while_a_model_is_open_is_not_written_through(model, tmp_path, name):
+def test_a_link_that_comes_while_a_model_is_open_is_not_written_through(request, tmp_path, name):
     X, y = rows()
+    model = request.getfixturevalue("keyed" if name.startswith("keys") else "model")
     mine = tmp_path / "mine"
     mine.write_bytes(b"precious")
     with open_folder(model) as folder:
         own = next(model.glob(name))
         own.unlink()
         own.symlink_to(mine)
-        for change in (lambda: folder.learn(X[:2], y[:2]), lambda: folder.forget("yak")):
+        for change in (lambda: folder.learn(X[:2], y[:2]), folder.compact):
             with pytest.raises(FileError, match="expected a regular file"):
                 change()
     assert mine.read_bytes() == b"precious"
@@ -112,19 +121,19 @@ def test_a_folder_that_is_not_empty_and_holds_no_model_is_refused(path, name, ov
     assert content(path) == {name: b"precious"}
 
 
-def test_overwriting_removes_only_what_the_replaced_snapshot_names(model):
+def test_overwriting_removes_only_what_the_replaced_snapshot_names(keyed):
+    model = keyed
     X, y = rows()
     foreign = {name: b"precious" for name in FOREIGN if name not in ("journal", "lock")}
     for name, text in foreign.items():
         (model / name).write_bytes(text)
     old = next(p.name for p in model.glob("keys-*") if p.name not in foreign)
-    head = learned("kernel", (X, y))
+    head = learned("bottleneck", (X, y))
     head.save(model / "head", keys=model / "keys-mine.safetensors")
     other = make_classifier("bottleneck", {"n_codebooks": 3, "key_dim": 2})
     create(model, other.fit(X, y), overwrite=True).close()
     with open_folder(model) as folder:
         folder.learn(X[:2], y[:2])
-        folder.forget("yak")
     left = content(model)
     assert {name: left[name] for name in foreign} == foreign
     assert old not in left
@@ -162,7 +171,7 @@ def test_what_a_killed_fit_left_does_not_stop_the_next_one(path):
         ".model.safetensors.89abcdef.unfinished",
     ):
         (path / left).write_bytes(b"")
-    create(path, learned("kernel", (X, y))).close()
+    create(path, learned("bottleneck", (X, y))).close()
     assert sorted(content(path)) == [
         f"keys-{keys().fingerprint[:16]}.safetensors", "lock", "model.safetensors",
     ]  # fmt: skip
@@ -182,8 +191,9 @@ def test_leftovers_of_killed_processes_go_when_a_model_is_opened_for_writing(mod
     assert sorted(content(model)) == sorted(before)
 
 
-def test_a_killed_overwrite_leaves_no_keys_behind(model, monkeypatch):
+def test_a_killed_overwrite_leaves_no_keys_behind(keyed, monkeypatch):
     """Between the rename of the snapshot and the removal of the old keys."""
+    model = keyed
     X, y = rows()
     other = make_classifier("bottleneck", {"n_codebooks": 3, "key_dim": 2})
     other.fit(X, y)

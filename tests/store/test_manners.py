@@ -148,7 +148,7 @@ def test_old_classes_are_measured_on_held_out_rows_where_they_are_given(place):
     wrong = np.flatnonzero(y == "bee")
     np.savez("wrong.npz", x=np.repeat(X[wrong], 40, axis=0), y=["wasp"] * 40 * len(wrong))
     done = dkvb("learn", "model", "--data", "wrong.npz", "--test", "test.npz", "--json")
-    assert json.loads(done.stdout)["old_classes"]["lost"].keys() == {"bee"}
+    assert "bee" in json.loads(done.stdout)["old_classes"]["lost"]
 
 
 def test_learn_prints_a_line_and_warns_of_losses(place, monkeypatch):
@@ -156,7 +156,7 @@ def test_learn_prints_a_line_and_warns_of_losses(place, monkeypatch):
         n = len(self.classes_)
         return dict.fromkeys(self.classes_.tolist(), 0.9 if n == 4 else 0.8)
 
-    monkeypatch.setattr(library.BottleneckClassifier, "class_accuracy", accuracy, raising=False)
+    monkeypatch.setattr(library.KernelClassifier, "class_accuracy", accuracy)
     X, _ = rows()
     np.savez("new.npz", x=X[:4] + 9, y=["elk"] * 4)
     before = read_folder("model").classifier
@@ -237,6 +237,7 @@ def test_waiting_for_a_busy_model(place):
 
 @pytest.mark.parametrize("source", ["keys", "keys.safetensors", "model", "model/model.safetensors"])
 def test_keys_come_from_a_file_of_keys_or_from_a_model(place, source):
+    create("model", learned("bottleneck", rows()), overwrite=True).close()
     if source.startswith("keys"):
         keys().save(source)
     good(
@@ -270,6 +271,7 @@ def test_the_default_classifier_keeps_embeddings_says_so_and_measures_itself(pla
 
 
 def test_keys_of_another_width_or_of_none_are_refused(place):
+    create("model", learned("bottleneck", rows()), overwrite=True).close()
     np.savez("wide.npz", x=np.zeros((4, 9)), y=["ant"] * 4)
     good("fit", "plain", "--data", "rows.npz", "--classifier", "prototypes")
     for arguments, says in (
@@ -279,7 +281,7 @@ def test_keys_of_another_width_or_of_none_are_refused(place):
             "plain is a PrototypesClassifier, which has no keys",
         ),
     ):
-        done = dkvb("fit", "new", *arguments, "--classifier", "kernel")
+        done = dkvb("fit", "new", *arguments, "--classifier", "bottleneck")
         assert done.exit_code == 2
         assert says in done.stderr
     assert not (place / "new").exists()

@@ -18,7 +18,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import dkvb as library
-from dkvb import BottleneckClassifier
+from dkvb import KernelClassifier
 from dkvb._support.files import FileError
 from dkvb.bottleneck.heads import Projection
 from dkvb.cli import _answers, app
@@ -75,7 +75,7 @@ def test_load_takes_folders_and_files(place):
     clf.save("file")
     for name in ("model", "file", place / "model"):
         found = library.load(name)
-        assert isinstance(found, BottleneckClassifier)
+        assert isinstance(found, KernelClassifier)
         assert np.array_equal(found.predict_proba(X), clf.predict_proba(X))
     keys().save("keys")
     with pytest.raises(FileError, match="expected a file of estimator; got keys"):
@@ -110,7 +110,7 @@ def test_answers_are_written_as_they_come(place):
     """In parts: of the first, nothing is known but that it is unlike all that was learned."""
     X, y = rows()
     X = np.concatenate([X[:3] + 1000, X])
-    clf = learned("kernel", (X[3:], y)).set_params(novelty_threshold=0.999)
+    clf = learned("bottleneck", (X[3:], y)).set_params(novelty_threshold=0.999)
     for suffix in ("csv", "jsonl", "npz", "parquet"):
         for name, size in (("parts", 3), ("whole", 1000)):
             answers = _answers.predict(clf, X, None, 2, rows=size)
@@ -221,8 +221,8 @@ def test_predict_finds_keys_and_distances_in_one_pass(place, monkeypatch, thresh
 
     count(cpu, "search")
     count(cpu, "search_rows")
-    count(again, "distances")
-    count(again, "search_with_distances")
+    count(rescore, "distances")
+    count(rescore, "search_with_distances")
     count(Projection, "__call__")
     good("predict", "model", "--data", "rows.npz", "--json")
     assert +calls == {"search_with_distances": 1}

@@ -85,7 +85,7 @@ def test_a_forgotten_label_is_in_no_summary(path):
 
 def test_a_tensor_that_was_changed_is_told_though_only_headers_are_needed(path):
     X, y = rows()
-    create(path, reference("kernel", (X, y)), with_summary=True).close()
+    create(path, reference("bottleneck", (X, y)), with_summary=True).close()
     keys = next(path.glob("keys-*"))
     for file in (keys, path / "model.safetensors"):
         whole = file.read_bytes()

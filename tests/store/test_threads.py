@@ -99,8 +99,7 @@ def test_waiting_for_the_lock(path):
 def test_reads_while_a_model_is_overwritten_never_fail(path):
     X, y = rows()
     models = [
-        make_classifier("bottleneck", {"rule": "counts", "n_codebooks": n, "key_dim": 2}).fit(X, y)
-        for n in (3, 4)
+        make_classifier("bottleneck", {"n_codebooks": n, "key_dim": 2}).fit(X, y) for n in (3, 4)
     ]
     create(path, models[0]).close()
     stop = threading.Event()
