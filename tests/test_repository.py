@@ -152,12 +152,12 @@ def test_the_contract_on_private_modules_finds_imports_from_outside() -> None:
         ("dkvb.cli.sub.deep", "dkvb.cli._shared"),
         ("dkvb.cli.fit", "dkvb._support.files"),
         ("dkvb.store", "dkvb.cli._shared"),
-        ("dkvb.rules.sgd", "dkvb.bottleneck._parts.keys"),
+        ("dkvb.baselines.fly", "dkvb.bottleneck._parts.keys"),
     ):
         graph.add_import(importer=importer, imported=imported)
     options = {"exceptions": ["dkvb._support"]}
     contract = PrivateModulesContract("private", {"root_packages": ["dkvb"]}, options)
     assert contract.check(graph, verbose=False).metadata["illegal"] == [
         "dkvb.store -> dkvb.cli._shared",
-        "dkvb.rules.sgd -> dkvb.bottleneck._parts.keys",
+        "dkvb.baselines.fly -> dkvb.bottleneck._parts.keys",
     ]

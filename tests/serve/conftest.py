@@ -21,5 +21,5 @@ def client(model):
 def any_client(request, tmp_path):
     path = make_model(tmp_path / "pets", request.param)
     with running(path) as url, httpx.Client(base_url=url) as client:
-        client.rule = request.param
+        client.name = request.param
         yield client

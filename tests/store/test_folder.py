@@ -166,6 +166,7 @@ def test_creating_and_opening(path, tmp_path):
     other = make_classifier("bottleneck", {"n_codebooks": 3, "key_dim": 2})
     with create(path, other.fit(X, y), overwrite=True) as model:
         assert_same(model.classifier, read_folder(path).classifier, X)
+    create(path, learned("kernel", (X, y)), overwrite=True).close()
     assert names(path) == ["lock", "model.safetensors"]  # the old keys are gone
 
 

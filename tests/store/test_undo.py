@@ -86,7 +86,7 @@ def test_ids_are_journaled_and_found_again(path):
         model.compact()
         assert model.forget_samples(ids=["b", 3]) == 2
     assert read_folder(path).ids() == ["a"]
-    with create(path.parent / "other", learned("kernel", (X, y))) as model:
+    with create(path.parent / "other", learned("bottleneck", (X, y))) as model:
         with pytest.raises(ValueError, match="ids: expected"):
             model.learn(X[:1], y[:1], ids=["a"])
         assert len(model.model.history) == 1
