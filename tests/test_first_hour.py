@@ -27,8 +27,8 @@ ROOT = Path(__file__).parents[1]
 STORE, EMBEDDING, CLI = "store/", "embedding/", "cli/"
 ELSEWHERE = {
     "1 small data works by default": [
-        ("estimators/test_small_streams.py", None),
-        ("estimators/test_few_rows.py", "test_every_method_answers"),
+        ("estimators/kernel/test_small_streams.py", None),
+        ("bottleneck/test_classifier.py", "test_every_method_answers_of_few_rows"),
     ],
     "2 learn warns of losses, --dry-run changes nothing": [
         (STORE + "test_manners.py", "test_learn_prints_a_line_and_warns_of_losses"),
@@ -88,9 +88,8 @@ ELSEWHERE = {
         (STORE + "test_manners.py", "test_keys_come_from_a_file_of_keys_or_from_a_model"),
     ],
     "12 scikit-learn: weights, logarithms, tensors, DataLoaders": [
-        ("estimators/test_inputs.py", "test_fit_takes_weights"),
-        ("estimators/test_inputs.py", "test_logarithms_of_probabilities"),
-        ("estimators/test_inputs.py", "test_tensors_of_any_kind_are_taken"),
+        ("bottleneck/test_classifier.py", "test_whole_weights_repeat_rows"),
+        ("bottleneck/test_classifier.py", "test_tensors_of_any_kind_are_taken"),
         ("bottleneck/test_fit_keys.py", "test_data_loaders"),
     ],
     "13 the curve, blurry and long-tailed streams, own classifiers": [

@@ -65,5 +65,5 @@ def test_predictions(session, files, expected, rows):
 def test_models_that_cannot_be_merged_are_refused(session, files):
     frame = session.read.parquet(str(files))
     for wrong in (BottleneckClassifier(), np.zeros(3)):
-        with pytest.raises(TypeError, match="expected a KernelClassifier; .*cannot be merged"):
+        with pytest.raises(TypeError, match=r"expected a KernelClassifier; .*cannot be merged"):
             spark.fit(frame, wrong)

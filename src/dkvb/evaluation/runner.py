@@ -39,7 +39,8 @@ def prepare(classifier: Any, X: Any) -> Any:
         batch = classifier.batch(X)
     except NotFittedError:  # keys will be fitted to the first task
         return X
-    batch.codes  # noqa: B018  # searched now, once for all tasks
+    if hasattr(classifier, "key_settings"):
+        batch.codes  # noqa: B018  # searched now, once for all tasks
     return batch
 
 
