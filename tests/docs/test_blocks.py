@@ -14,7 +14,7 @@ from sklearn.datasets import load_digits
 from typer.testing import CliRunner
 
 import dkvb
-from dkvb import BottleneckClassifier, KernelClassifier, fit_keys, rules
+from dkvb import BottleneckClassifier, KernelClassifier, fit_keys
 from dkvb.cli import app
 from tests.docs.blocks import ROOT, commands, python_blocks
 
@@ -124,13 +124,13 @@ def test_exporting_with_an_encoder(folder):
 
 def test_processes(folder):
     shards, values, mapped = python_blocks(ROOT / "docs" / "how-to" / "scale.md")
-    names = {"X": X[:400], "y": y[:400], "np": np, "rules": rules}
+    names = {"X": X[:400], "y": y[:400], "np": np}
     exec(shards, names)
     assert names["model"].score(X[400:800], y[400:800]) > 0.5
     names["BottleneckClassifier"] = BottleneckClassifier
     exec(values, names)
     names["keys"] = fit_keys(X, n_codebooks=8, n_pairs=32)
-    names["model"] = BottleneckClassifier(names["keys"], rule="counts")
+    names["model"] = BottleneckClassifier(names["keys"])
     np.save("shard-3.npy", X[:400])
     exec(mapped, names)
     assert np.load("codes-3.npy").shape[:2] == (400, 8)
