@@ -26,7 +26,7 @@ class AuditRecord:
 
     operation: str  # "forget_samples", "forget" or "relabel"
     rows: int  # removed, or given another label
-    pairs: int  # always 0 of a classifier that keeps examples
+    pairs: int  # of what is stored: of a classifier that keeps examples, so many of these
 
 
 class ChangeableState(Protocol):
