@@ -74,10 +74,7 @@ def test_every_option_that_a_message_names_exists():
                 for option in re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", match[2]):
                     if command is not None and option not in options_of(command):
                         wrong.add((path.name, match[0]))
-    assert {(name, what) for name, what in wrong if what not in OF_OTHERS} == set()
-
-
-OF_OTHERS = {"--nproc-per-node"}  # torchrun's
+    assert wrong == set()
 
 
 def test_every_command_that_a_message_names_exists():
