@@ -1,5 +1,5 @@
-"""`python -m benchmarks MODE`, for one of cpu, gpu, growth, memory, imagenet, scaling, small,
-kernel, least-squares, views, serve and engines."""
+"""`python -m benchmarks MODE`, for one of cpu, gpu, growth, memory, imagenet, small, kernel,
+views, serve and engines."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ OUT = Path("benchmark-output")
 KERNEL_SECTIONS = ["accuracy", "quality", "speed"]
 KERNEL_METHODS = ["kernel", "kernel, keys", "ranpac", "slda"]
 GROWTH_SIZES = ["64x1024", "256x4096"]
-SERVED = ["counts", "kernel", "start"]
-ENGINES = ["torchrun", "spark", "ray", "dask"]
+SERVED = ["kernel", "start"]
+ENGINES = ["spark", "ray", "dask"]
 VIEW_VARIANTS = ["plain", "flip", "layers", "both"]
 
 
@@ -55,20 +55,11 @@ def main(arguments: list[str] | None = None) -> int:
     imagenet.add_argument("--epochs", type=int, default=20, help="of SGD a task; 0 for none")
     imagenet.add_argument("--folder", type=Path, help="where 2 GB may lie for a while (CPU)")
 
-    scaling = modes.add_parser("scaling", help="several processes on the cores of this machine")
-    scaling.add_argument("--processes", type=int, nargs="+", default=[1, 2, 4])
-    scaling.add_argument("--size", choices=("small", "paper"), default="small")
-    scaling.add_argument("--only", nargs="+", default=[], help="operations; all unless given")
-    scaling.add_argument("--plot", type=Path, default=OUT / "scaling.png")
-
     small = modes.add_parser("small", help="accuracy on streams of 5 to 60 rows per class")
     small.add_argument("--data", type=Path, help="folder of embeddings; bundled rows unless given")
     small.add_argument("--rows", type=int, nargs="+", help="rows per class")
     small.add_argument("--draws", type=int, default=5)
     small.add_argument("--only", nargs="+", default=[], help="methods; all unless given")
-    small.add_argument(
-        "--keys", nargs="+", metavar="SOURCE=FILE", help="rows to fit general keys to, for counts"
-    )
 
     kernel = modes.add_parser("kernel", help="the kernel classifier: accuracy, quality, speed")
     kernel.add_argument("--data", type=Path, required=True, help="folder of data sets")
@@ -77,15 +68,6 @@ def main(arguments: list[str] | None = None) -> int:
     kernel.add_argument("--seeds", type=int, default=3)
     kernel.add_argument("--methods", nargs="+", choices=KERNEL_METHODS, default=KERNEL_METHODS)
     kernel.add_argument("--whole", action="store_true", help="all rows on a CPU too")
-
-    least_squares = modes.add_parser(
-        "least-squares", help="rule least_squares with many pairs: seconds until an answer"
-    )
-    least_squares.add_argument("--codebooks", type=int, default=40)
-    least_squares.add_argument("--pairs", type=int, default=256, help="of a codebook")
-    least_squares.add_argument("--classes", type=int, default=100)
-    least_squares.add_argument("--rows", type=int, default=20_000, help="learned before")
-    least_squares.add_argument("--more", type=int, default=1_000, help="learned together later")
 
     views = modes.add_parser("views", help="mirrored views and further layers of an encoder")
     views.add_argument("--data", required=True, help="labelled images, with splits train and test")
@@ -105,7 +87,7 @@ def main(arguments: list[str] | None = None) -> int:
     serve.add_argument("--seconds", type=float, default=6.0, help="of each measurement")
     serve.add_argument("--port", type=int, default=8765)
 
-    engines = modes.add_parser("engines", help="Spark, Ray, Dask and torchrun; make test-engines")
+    engines = modes.add_parser("engines", help="Spark, Ray and Dask; make test-engines")
     engines.add_argument("--rows", type=int, default=200_000)
     engines.add_argument("--width", type=int, default=384)
     engines.add_argument("--only", nargs="+", choices=ENGINES, default=ENGINES)
@@ -152,16 +134,12 @@ def main(arguments: list[str] | None = None) -> int:
             epochs=given.epochs,
         )
         return run_imagenet(shape, given.out, given.folder)
-    if given.mode == "scaling":
-        from benchmarks.scaling import run as run_scaling
-
-        return run_scaling(given.processes, given.size, given.out, given.plot, given.only)
     if given.mode == "small":
         from benchmarks.small import ROWS_PER_CLASS
         from benchmarks.small import run as run_small
 
         rows = tuple(given.rows or ROWS_PER_CLASS)
-        return run_small(given.data, given.out, rows, given.draws, given.only, given.keys)
+        return run_small(given.data, given.out, rows, given.draws, given.only)
     if given.mode == "kernel":
         from benchmarks.kernel import run as run_kernel
 
@@ -174,12 +152,6 @@ def main(arguments: list[str] | None = None) -> int:
             given.whole,
             given.methods,
         )
-    if given.mode == "least-squares":
-        from benchmarks.least_squares import Shape as Learned
-        from benchmarks.least_squares import run as run_least_squares
-
-        sizes_learned = (given.codebooks, given.pairs, given.classes, given.rows, given.more)
-        return run_least_squares(Learned(*sizes_learned), given.out)
     if given.mode == "views":
         from benchmarks.views import run as run_views
 

@@ -17,10 +17,10 @@ from torch.nn.functional import cross_entropy
 
 from benchmarks.problem import DECAY, EXPIRY_SHARE, LEARNING_RATE, SMOOTHING, Problem
 from dkvb._support.hashing import content_hash, epoch_orders
+from dkvb.bottleneck import sgd
 from dkvb.bottleneck.fit_keys import fit_keys
 from dkvb.bottleneck.key_data import HELD_OUT_EVERY
 from dkvb.kernels.sgd import descend
-from dkvb.rules.sgd import descent as sgd
 
 PEER = "discrete_key_value_bottleneck_pytorch"
 OPERATIONS = ("nearest", "sgd-step", "20-epochs", "key-init")
@@ -81,7 +81,7 @@ class Ours:
     def learn(self) -> None:
         size, keys = self.problem.size, self.problem.keys
         codes = keys.codes(self.problem.x).contiguous()
-        state = sgd.grow(sgd.start(keys.n_codebooks, keys.n_pairs), size.n_classes)
+        state = sgd.add_classes(sgd.start(keys.n_codebooks, keys.n_pairs), size.n_classes)
         sgd.update(
             state,
             codes,

@@ -1,14 +1,13 @@
-"""Rows per second of one process, two of torchrun, and Spark, Ray and Dask with two workers.
+"""Rows per second of one process, and of Spark, Ray and Dask with two workers.
 
-All learn the same Parquet files with `counts`, one thread per worker, and must come to the same
-model, bit for bit. Each engine learns the files once before it is timed, so that its workers have
-started and imported the package.
+All learn the same Parquet files with `KernelClassifier`, one thread per worker, and must come to
+the same examples, bit for bit. Each engine learns the files once before it is timed, so that its
+workers have started and imported the package.
 """
 
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -21,11 +20,10 @@ import torch
 
 from benchmarks import records
 from benchmarks.problem import embeddings
-from dkvb import BottleneckClassifier, Keys, fit_keys
+from dkvb import KernelClassifier
 from dkvb.embedding import read_table
 
 FILES, CLASSES, WORKERS = 8, 100, 2
-KEYS = {"n_codebooks": 64, "n_pairs": 1024, "epochs": 1}
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
 
 
@@ -34,11 +32,11 @@ def run(n_rows: int, width: int, names: list[str], out: Path) -> int:
     os.environ.update(ONE_THREAD)  # for the workers that are started from here
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        keys = _write(folder, n_rows, width)
-        expected, alone = _one_process(folder, keys)
+        _write(folder, n_rows, width)
+        expected, alone = _one_process(folder)
         found = [("one process", 1, alone, True)]
         for name in names:
-            model, seconds = WAYS[name](folder, keys)
+            model, seconds = WAYS[name](folder)
             found.append((name, WORKERS, seconds, _same(model, expected)))
     rows = [
         records.record(
@@ -49,7 +47,7 @@ def run(n_rows: int, width: int, names: list[str], out: Path) -> int:
     ]  # fmt: skip
     records.append(out, rows)
     records.show(
-        f"{records.cpu_name()}, {os.cpu_count()} cores: counts, {n_rows:,} × {width} from Parquet",
+        f"{records.cpu_name()}, {os.cpu_count()} cores: {n_rows:,} × {width} from Parquet",
         ["<with", "workers", "time", "rows per second", "<model"],
         [
             [row["op"], str(row["workers"]), records.seconds(row["seconds"]),
@@ -61,8 +59,8 @@ def run(n_rows: int, width: int, names: list[str], out: Path) -> int:
     return int(not all(row["same"] for row in rows))
 
 
-def _write(folder: Path, n_rows: int, width: int) -> Keys:
-    """Rows in Parquet files, and keys for them in a file."""
+def _write(folder: Path, n_rows: int, width: int) -> None:
+    """Write rows to Parquet files."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -72,39 +70,25 @@ def _write(folder: Path, n_rows: int, width: int) -> Keys:
         lists = pa.FixedSizeListArray.from_arrays(pa.array(x.ravel()), width)
         table = pa.table({"x": lists, "y": rng.integers(0, CLASSES, len(x))})
         pq.write_table(table, folder / f"{i}.parquet")
-    keys = fit_keys(embeddings(10_000, width, seed=FILES), **KEYS)
-    keys.save(folder / "keys.safetensors")
-    return keys
 
 
 def _learned(files: list[Path], classifier: Any) -> Any:
     for file in files:
         for X, y in read_table(file):
             classifier.partial_fit(X, y)
-    return classifier
+    return classifier.tune()
 
 
-def _one_process(folder: Path, keys: Keys) -> tuple[Any, float]:
+def _one_process(folder: Path) -> tuple[Any, float]:
     files = sorted(folder.glob("*.parquet"))
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    _learned(files[:1], BottleneckClassifier(keys))
+    _learned(files[:1], KernelClassifier())
     start = time.perf_counter()
-    model = _learned(files, BottleneckClassifier(keys))
+    model = _learned(files, KernelClassifier())
     seconds = time.perf_counter() - start
     torch.set_num_threads(threads)
     return model, seconds
-
-
-def _torchrun(folder: Path, keys: Keys) -> tuple[Any, float]:
-    done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node",
-         str(WORKERS), "-m", "benchmarks.engines", str(folder)],
-        cwd=Path(__file__).parents[1], env={**os.environ, **ONE_THREAD}, check=True,
-        capture_output=True, text=True,
-    )  # fmt: skip
-    seconds = float(done.stdout.split()[-1])
-    return BottleneckClassifier.load(folder / "torchrun.safetensors"), seconds
 
 
 def _timed(learn: Callable[[], Any]) -> tuple[Any, float]:
@@ -114,7 +98,7 @@ def _timed(learn: Callable[[], Any]) -> tuple[Any, float]:
     return model, time.perf_counter() - start
 
 
-def _spark(folder: Path, keys: Keys) -> tuple[Any, float]:
+def _spark(folder: Path) -> tuple[Any, float]:
     from pyspark.sql import SparkSession
 
     from dkvb.engines import spark
@@ -130,12 +114,12 @@ def _spark(folder: Path, keys: Keys) -> tuple[Any, float]:
     )
     try:
         frame = session.read.parquet(*map(str, sorted(folder.glob("*.parquet"))))
-        return _timed(lambda: spark.fit(frame.coalesce(WORKERS), BottleneckClassifier(keys)))
+        return _timed(lambda: spark.fit(frame.coalesce(WORKERS), KernelClassifier()))
     finally:
         session.stop()
 
 
-def _ray(folder: Path, keys: Keys) -> tuple[Any, float]:
+def _ray(folder: Path) -> tuple[Any, float]:
     from dkvb._support.optional import require
     from dkvb.engines import ray as engine
 
@@ -146,12 +130,12 @@ def _ray(folder: Path, keys: Keys) -> tuple[Any, float]:
     try:
         ray.DataContext.get_current().enable_progress_bars = False
         dataset = ray.read_parquet([str(file) for file in sorted(folder.glob("*.parquet"))])
-        return _timed(lambda: engine.fit(dataset, BottleneckClassifier(keys), n_workers=WORKERS))
+        return _timed(lambda: engine.fit(dataset, KernelClassifier(), n_workers=WORKERS))
     finally:
         require("ray", "ray", "benchmarks").shutdown()
 
 
-def _dask(folder: Path, keys: Keys) -> tuple[Any, float]:
+def _dask(folder: Path) -> tuple[Any, float]:
     from distributed import Client, LocalCluster
 
     from dkvb.engines import dask as engine
@@ -161,11 +145,10 @@ def _dask(folder: Path, keys: Keys) -> tuple[Any, float]:
         LocalCluster(n_workers=WORKERS, threads_per_worker=1, dashboard_address=None) as cluster,
         Client(cluster),
     ):
-        return _timed(lambda: engine.fit(files, BottleneckClassifier(keys)))
+        return _timed(lambda: engine.fit(files, KernelClassifier()))
 
 
-WAYS: dict[str, Callable[[Path, Keys], tuple[Any, float]]] = {
-    "torchrun": _torchrun,
+WAYS: dict[str, Callable[[Path], tuple[Any, float]]] = {
     "spark": _spark,
     "ray": _ray,
     "dask": _dask,
@@ -175,27 +158,3 @@ WAYS: dict[str, Callable[[Path, Keys], tuple[Any, float]]] = {
 def _same(one: Any, other: Any) -> bool:
     ours, theirs = one.state_tensors(), other.state_tensors()
     return ours.keys() == theirs.keys() and all(torch.equal(ours[k], theirs[k]) for k in ours)
-
-
-def _process(folder: Path) -> None:
-    """One of torchrun's processes: it reads every second file."""
-    from dkvb._support import process_group
-
-    with process_group.init():
-        rank, size = process_group.rank(), process_group.world_size()
-        keys = Keys.load(folder / "keys.safetensors")
-        files = sorted(folder.glob("*.parquet"))[rank::size]
-        parts = [read_table(file).arrays() for file in files[:1]]
-        BottleneckClassifier(keys).partial_fit(*parts[0])  # compiled, before time is taken
-        start = time.perf_counter()
-        classifier = BottleneckClassifier(keys)
-        for file in files:
-            classifier.partial_fit(*read_table(file).arrays())
-        seconds = time.perf_counter() - start
-        if rank == 0:
-            classifier.save(folder / "torchrun.safetensors")
-            sys.stdout.write(f"{seconds}\n")
-
-
-if __name__ == "__main__":
-    _process(Path(sys.argv[1]))

@@ -23,14 +23,11 @@ from torch import Tensor
 from benchmarks import records
 from benchmarks.peak import STATUS, memory
 from benchmarks.problem import LEARNING_RATE, SMOOTHING
-from dkvb import BottleneckClassifier, fit_keys
-from dkvb.bottleneck import Batch, Keys
-from dkvb.rules.counts import state as counts
-from dkvb.rules.sgd import descent as sgd
-from dkvb.rules.sgd.rule import logits
+from dkvb import fit_keys
+from dkvb.bottleneck import Keys, sgd
 from paper.synthetic import Mixture
 
-TARGETS = {"snapping": 3.0, "counts": 0.5, "sgd": 60.0}  # seconds on one H200 at full size
+TARGETS = {"snapping": 3.0, "sgd": 60.0}  # seconds on one H200 at full size
 
 
 @dataclass(frozen=True)
@@ -136,8 +133,6 @@ def _measure(bench: Bench, s: Settings, folder: Path) -> None:
     with bench.timed("snapping", rows=s.n_rows, note="float16 rows to uint16 codes"):
         codes = keys.codes(x, out=None if s.cuda else folder / "codes.npy")
 
-    _count(bench, s, keys, codes, y)
-    _classify(bench, s, Batch(keys, x, codes), y, x_test, test.labels())
     if s.epochs:
         _descend(bench, s, keys, codes, y, x_test, test.labels())
 
@@ -185,36 +180,6 @@ def _take(codes: Tensor, rows: Tensor) -> Tensor:
     return codes.view(torch.int16)[rows].view(torch.uint16) if small else codes[rows]
 
 
-def _count(bench: Bench, s: Settings, keys: Keys, codes: Tensor, y: Tensor) -> None:
-    empty = counts.grow(counts.start(keys.n_codebooks, keys.n_pairs, keys.device), s.n_classes)
-    counts.update(empty, codes[:300], y[:300])
-    if s.cuda:
-        counts.update(empty, codes[: s.n_rows // 8], y[: s.n_rows // 8])
-    with bench.timed("counts", rows=s.n_rows, note="all rows in one pass") as row:
-        state = counts.update(empty, codes, y)
-        row["note"] += f", {len(state.whole):,} counts that are not zero"
-    del state
-    with bench.timed("counts, in tasks", rows=s.n_rows) as row:
-        state, tasks = empty, _tasks(s)
-        for rows in tasks:
-            state = counts.update(state, _take(codes, rows), y[rows.to(y.device)])
-        row["note"] = f"{len(tasks)} calls"
-
-
-def _classify(
-    bench: Bench, s: Settings, batch: Batch, y: Tensor, x_test: Tensor, y_test: Any
-) -> None:
-    """The same through the public classifier, and what it predicts."""
-    model = BottleneckClassifier(batch.keys, device=s.device)
-    with bench.timed("counts, classifier", "partial_fit of all codes", rows=s.n_rows):
-        model.partial_fit(batch, y.cpu().numpy())
-    tested = model.batch(x_test)
-    with bench.timed("counts, predicting", rows=s.n_test_rows) as row:
-        scores = model.decision_function(tested)
-        row["accuracy"] = float((scores.argmax(axis=1) == y_test).mean())
-        row["note"] = f"{row['accuracy']:.1%} right, of synthetic rows"
-
-
 def _descend(
     bench: Bench, s: Settings, keys: Keys, codes: Tensor, y: Tensor, x_test: Tensor, y_test: Any
 ) -> None:
@@ -222,13 +187,13 @@ def _descend(
     how: dict[str, Any] = {"batch_size": s.batch, "learning_rate": LEARNING_RATE}
     how |= {"label_smoothing": SMOOTHING, "seed": 1, "epochs": s.epochs}
 
-    def learn(state: sgd.SgdState, rows: Tensor) -> sgd.SgdState:
+    def learn(state: sgd.LearnedValues, rows: Tensor) -> sgd.LearnedValues:
         return sgd.update(state, _take(codes, rows), y[rows.to(y.device)], **how)
 
     start = sgd.start(keys.n_codebooks, keys.n_pairs, keys.device)
     for n in (len(tasks[0]) // 16 * 16, len(tasks[0]) // 16 * 16 - 1):  # Triton compiles for both
-        learn(sgd.grow(start, s.n_classes), tasks[0][:n])
-    state = sgd.grow(start, s.n_classes)
+        learn(sgd.add_classes(start, s.n_classes), tasks[0][:n])
+    state = sgd.add_classes(start, s.n_classes)
     steps = s.epochs * sum(-(-len(rows) // s.batch) for rows in tasks)
     with bench.timed("sgd", rows=s.epochs * s.n_rows, steps=steps) as row:
         for rows in tasks:
@@ -236,6 +201,6 @@ def _descend(
         row["note"] = f"{len(tasks)} tasks × {s.epochs} epochs, {steps:,} steps"
     found = keys.codes(x_test, active=state.active)
     with bench.timed("sgd, predicting", rows=s.n_test_rows) as row:
-        predicted = logits(state, found).argmax(dim=1).cpu().numpy()
+        predicted = sgd.logits(state, found).argmax(dim=1).cpu().numpy()
         row["accuracy"] = float((predicted == y_test).mean())
         row["note"] = f"{row['accuracy']:.1%} right, of synthetic rows"

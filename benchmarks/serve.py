@@ -1,7 +1,7 @@
 """`dkvb serve` under load: throughput and latency beside the same calls in process, and beside a
 bare FastAPI route that reads the same body and does nothing.
 
-    python -m benchmarks serve [--only counts kernel start] [--rows 10000] [--seconds 6]
+    python -m benchmarks serve [--only kernel start] [--rows 10000] [--seconds 6]
 
 Served and bare route take turns, with the same settings of uvicorn and the same clients, so that
 the load of the machine is the same for both. `start` is the service with an encoder that
@@ -30,7 +30,7 @@ from dkvb.estimators.registry import make_classifier
 from dkvb.store import create, open_folder
 
 WIDTH, N_CLASSES = 768, 20
-MODELS = {"counts": ("bottleneck", {"rule": "counts"}), "kernel": ("kernel", {})}
+MODELS = {"kernel": ("kernel", {})}
 SHARE = 0.4  # of the bare route's throughput that predict must reach
 SECONDS = 0.4  # p95 of one learned example
 TURNS = 3

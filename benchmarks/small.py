@@ -7,15 +7,12 @@ the stream of ten classes, methods are tested on all classes seen at the end.
 
 Checked against nearest class means (`prototypes`), on the mean over draws: the command line's
 default classifier is at least level before and after, within 1.0 points at 5 rows per class and 0.5
-from 10; `counts` loses at most two points more.
+from 10.
 
 With --data, a folder of embeddings is read instead of the bundled ones. It holds one folder for
 each encoder, named as in `SOURCES`, with `test.npz` and `train.npz` (or `train-0.npz`, …): `codes`
 (n, m), `scale` and `labels` (n,). Codes of uint8 are embeddings that are never negative,
 (codes / 255)² · scale; codes of int8 are codes / 127 · scale.
-
-With --keys SOURCE=FILE, `counts` also learns with general keys: as many as a package could hold,
-fitted without labels to the codes of a file of other rows of the same encoder.
 """
 
 from __future__ import annotations
@@ -33,7 +30,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks import records
-from dkvb import Keys, fit_keys
 from dkvb.embedding.datasets import bundled
 from dkvb.estimators.registry import make_classifier
 from dkvb.evaluation.grid import parse_spec
@@ -44,24 +40,16 @@ BUNDLED = ("cifar10", "banking77")
 N_OLD = 5
 TEST_ROWS = 100  # of each class, at most
 BASELINE = "prototypes"
-LOSS = 2.0  # points more than the baseline that counts may lose
 LEVEL = {5: 1.0}  # points below the baseline that the default may be, by rows per class
 LEVEL_ELSE = 0.5
 
 Floats = NDArray[np.float32]
 Labels = NDArray[Any]
-# The command line's default is added by its name. Keys of `least_squares` are a tenth of the
-# default's: all that so few rows can use.
+# The command line's default is added by its name.
 METHODS: dict[str, str] = {
-    "counts": "bottleneck:rule=counts",
-    "least_squares": "bottleneck:rule=least_squares,n_codebooks=32",
-    "sgd": "bottleneck:rule=sgd,epochs=20",
+    "bottleneck": "bottleneck:epochs=20",
     BASELINE: BASELINE,
 }
-
-
-GENERAL = "counts, general keys"
-GENERAL_SIZE = {"n_codebooks": 64, "n_pairs": 256}  # about 1 MB
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,12 +95,6 @@ def _embeddings(file: Any) -> Floats:
     if codes.dtype == np.uint8:
         return np.asarray(np.square(codes.astype(np.float32) / 255) * scale, np.float32)
     return np.asarray(codes.astype(np.float32) / 127 * scale, np.float32)
-
-
-def general_keys(path: Path) -> Keys:
-    """Keys of `GENERAL_SIZE`, fitted to the rows of a file."""
-    with np.load(path, allow_pickle=False) as file:
-        return fit_keys(_embeddings(file), preset="counts", random_state=0, **GENERAL_SIZE)
 
 
 def draw(source: Source, n_classes: int, rows: int, seed: int) -> Stream:
@@ -202,18 +184,13 @@ def measure(
     rows_per_class: tuple[int, ...],
     draws: int,
     only: list[str],
-    keys: dict[str, Path],
 ) -> Iterator[dict[str, Any]]:
     """One record for each source, number of rows, method and stream: means over draws."""
     chosen = {name: make for name, make in methods().items() if not only or name in only}
     for source in sources:
-        makers = dict(chosen)
-        if source.name in keys:
-            settings = {"rule": "counts", "keys": general_keys(keys[source.name])}
-            makers[GENERAL] = partial(make_classifier, "bottleneck", settings)
         n_classes = min(10, len(np.unique(source.y)))
         for rows in rows_per_class:
-            for name, make in makers.items():
+            for name, make in chosen.items():
                 began = time.perf_counter()
                 pairs = [
                     old_and_new(make, draw(source, N_OLD + 1, rows, seed)) for seed in range(draws)
@@ -251,15 +228,6 @@ def judge(found: list[dict[str, Any]]) -> list[str]:
                 for when in ("before", "after", "one_by_one")
                 if record[when] < other[when] - allowed
             ]
-        if record["op"] == "counts":
-            more = (record["before"] - record["after"]) - (other["before"] - other["after"])
-            if more > LOSS:
-                misses.append(f"{where} loses {more:.1f} points more than {BASELINE}")
-            if record["one_by_one"] < other["one_by_one"] - LOSS:
-                misses.append(
-                    f"{where} ends at {record['one_by_one']:.1f} one by one, "
-                    f"{BASELINE} at {other['one_by_one']:.1f}"
-                )
     return misses
 
 
@@ -269,7 +237,6 @@ def run(
     rows_per_class: tuple[int, ...] = ROWS_PER_CLASS,
     draws: int = 5,
     only: list[str] | None = None,
-    keys: list[str] | None = None,
 ) -> int:
     """Measure, print a table for each source, write records; 1 if a criterion does not hold."""
     if data is None:
@@ -279,8 +246,7 @@ def run(
         if not sources:
             raise SystemExit(f"--data: expected folders {', '.join(SOURCES)} in {data}; got none")
     found: list[dict[str, Any]] = []
-    files = {name: Path(file) for name, file in (one.split("=", 1) for one in keys or [])}
-    for record in measure(sources, rows_per_class, draws, only or [], files):
+    for record in measure(sources, rows_per_class, draws, only or []):
         found.append(record)
         records.append(out, [record])
     for source in sources:

@@ -90,7 +90,7 @@ def main() -> float:
         {"train": dataset("train"), "test": dataset("test")}, num_experiences=5, seed=1
     )
     keys = fit_keys(load("cifar100", "train")[0], n_codebooks=64, n_pairs=128, key_dim=8, epochs=3)
-    strategy = ClassifierStrategy(BottleneckClassifier(keys, rule="counts"))
+    strategy = ClassifierStrategy(BottleneckClassifier(keys))
     for experience in benchmark.train_stream:
         strategy.train(experience)
         seen = benchmark.test_stream[: experience.current_experience + 1]

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
-from dkvb import BottleneckClassifier, export_onnx, fit_keys
+from dkvb import KernelClassifier, export_onnx
 from dkvb.embedding.datasets.bundled import load
 
 
@@ -31,13 +31,12 @@ def answer(path: Path, X: Any) -> Any:
 
 def main(folder: Path) -> list[float]:
     """Accuracies of the exported files, before and after a class is added and one removed."""
-    keys = fit_keys(load("cifar100", "train")[0], n_codebooks=64, n_pairs=128, key_dim=8, epochs=3)
     X, y = load("cifar10", "train")
     X_test, y_test = load("cifar10", "test")
     path = folder / "animals.onnx"
     accuracies = []
 
-    def deploy(classifier: BottleneckClassifier, what: str) -> None:
+    def deploy(classifier: KernelClassifier, what: str) -> None:
         report = export_onnx(classifier, path)
         known = np.isin(y_test, classifier.classes_)
         accuracies.append(float((answer(path, X_test[known]) == y_test[known]).mean()))
@@ -45,7 +44,7 @@ def main(folder: Path) -> list[float]:
         print(f"{what}: {len(classifier.classes_)} classes, {size:.1f} MB, {accuracies[-1]:.1%}")
 
     friday = np.isin(y, ["bird", "cat", "deer", "dog"])
-    classifier = BottleneckClassifier(keys, rule="counts").fit(X[friday], y[friday])
+    classifier = KernelClassifier().fit(X[friday], y[friday])
     deploy(classifier, "Friday")
     deploy(classifier.partial_fit(X[y == "frog"], y[y == "frog"]), "Monday, with frogs")
     deploy(classifier.forget("cat"), "Tuesday, without cats")

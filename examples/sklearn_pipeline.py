@@ -29,11 +29,11 @@ def main() -> tuple[float, float]:
         n_components=64,
     )
     X, y = load("cifar10", "train")
-    pipeline = make_pipeline(Normalizer(), BottleneckClassifier(keys, rule="counts"))
+    pipeline = make_pipeline(Normalizer(), BottleneckClassifier(keys, epochs=10))
     folds = cross_val_score(pipeline, X, y, cv=3)
     print(f"cross-validation: {folds.mean():.1%} ± {folds.std():.1%}")
 
-    settings = {"bottleneckclassifier__rule__pseudocount": [0.03, 0.1, 0.3, 1.0]}
+    settings = {"bottleneckclassifier__learning_rate": [0.1, 1.0, 10.0]}
     search = GridSearchCV(pipeline, settings, cv=3).fit(X, y)
     tested = search.score(*load("cifar10", "test"))
     print(f"best: {search.best_params_}, test set: {tested:.1%}")

@@ -41,7 +41,6 @@ def bottleneck(config: Schedule, text: str = "bottleneck", **changes: Any) -> Cl
     All settings are explicit, so that equal runs of different experiments have equal ids.
     """
     settings: dict[str, Any] = {
-        "rule": "sgd",
         "n_codebooks": config.n_codebooks,
         "n_pairs": config.n_pairs,
         "key_dim": config.key_dim,

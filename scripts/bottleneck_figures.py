@@ -1,7 +1,7 @@
 """Draw each step of the bottleneck on points in the plane: python scripts/bottleneck_figures.py
 
 Writes docs/images/bottleneck-*.svg. All that is drawn was computed by the package: keys by
-`fit_keys`, codes by `Keys.codes`, counts by the rule.
+`fit_keys`, codes by `Keys.codes`, values by `BottleneckClassifier`.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def main() -> None:
         axes.set_title(title, fontsize="medium")
     save(figure, "3-keys")
 
-    clf = BottleneckClassifier(keys, rule="counts").fit(X, y)
+    clf = BottleneckClassifier(keys, epochs=20, learning_rate=3.0).fit(X, y)
     figure, panels = axes_of(3)
     counts = np.zeros((2, 9, 3), int)
     for c in range(2):

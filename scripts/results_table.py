@@ -23,15 +23,8 @@ COLUMNS = {
 ENCODER = "resnet50"  # of all rows of the table
 PAPER = ("81.5", "54.7", "–")
 ROWS = {
-    "bottleneck": "bottleneck, `sgd`, the paper's schedule",
+    "bottleneck": "bottleneck, the paper's schedule",
     "bottleneck:key_method=ema-reference": "… with keys expired as in the paper's code",
-    "bottleneck:rule=counts": "**bottleneck, `counts`**",
-    "bottleneck:rule=least_squares,n_codebooks=320,n_pairs=32": (
-        "**bottleneck, `least_squares`**, 10,240 pairs"
-    ),
-    "bottleneck:rule=least_squares,n_codebooks=320,n_pairs=64": (
-        "**bottleneck, `least_squares`**, 20,480 pairs"
-    ),
     "kernel": "**`KernelClassifier`** (keeps embeddings)",
     "linear": "linear probe",
     "mlp": "MLP",

@@ -314,15 +314,3 @@ def test_views_leave_one_record_per_variant(tmp_path, monkeypatch, rng):
     assert (plain["train_rows"], plain["test_rows"], plain["kernel"]) == (10, 8, 1.0)
     assert both["views"] == "flip"
     assert [sorted(one) for one in asked] == [["device"], ["device", "layers", "views"]]
-
-
-def test_least_squares_leaves_a_record_for_each_limit(tmp_path, capsys):
-    out = tmp_path / "results.jsonl"
-    sizes = ["--codebooks", "6", "--pairs", "16", "--classes", "4", "--rows", "300", "--more", "20"]
-    missed = main(["least-squares", *sizes, "--out", str(out)])
-    rows = lines(out)
-    assert [row["op"] for row in rows] == ["choice", "one", "many", "difference", "refactor"]
-    assert missed == any(row["missed"] for row in rows)  # times are the machine's
-    assert 0 <= rows[3]["value"] <= rows[3]["limit"]
-    assert all(row["value"] >= 0 for row in rows)
-    assert "20 more rows, and a prediction" in capsys.readouterr().out

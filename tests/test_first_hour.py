@@ -27,8 +27,8 @@ ROOT = Path(__file__).parents[1]
 STORE, EMBEDDING, CLI = "store/", "embedding/", "cli/"
 ELSEWHERE = {
     "1 small data works by default": [
-        ("estimators/test_small_streams.py", None),
-        ("estimators/test_few_rows.py", "test_every_method_answers"),
+        ("estimators/kernel/test_small_streams.py", None),
+        ("bottleneck/test_classifier.py", "test_every_method_answers_of_few_rows"),
     ],
     "2 learn warns of losses, --dry-run changes nothing": [
         (STORE + "test_manners.py", "test_learn_prints_a_line_and_warns_of_losses"),
@@ -88,9 +88,8 @@ ELSEWHERE = {
         (STORE + "test_manners.py", "test_keys_come_from_a_file_of_keys_or_from_a_model"),
     ],
     "12 scikit-learn: weights, logarithms, tensors, DataLoaders": [
-        ("estimators/test_inputs.py", "test_fit_takes_weights"),
-        ("estimators/test_inputs.py", "test_logarithms_of_probabilities"),
-        ("estimators/test_inputs.py", "test_tensors_of_any_kind_are_taken"),
+        ("bottleneck/test_classifier.py", "test_whole_weights_repeat_rows"),
+        ("bottleneck/test_classifier.py", "test_tensors_of_any_kind_are_taken"),
         ("bottleneck/test_fit_keys.py", "test_data_loaders"),
     ],
     "13 the curve, blurry and long-tailed streams, own classifiers": [
@@ -151,7 +150,7 @@ def test_2_learn_tells_the_old_classes_before_and_after(place):
 
 def test_2_a_classifier_that_cannot_forget_is_not_told_to(place):
     x, y = rows_of(["ant"], 10, 1)
-    good("fit", "values", "--data", "first.npz", "--classifier", "bottleneck:rule=sgd")
+    good("fit", "values", "--data", "first.npz", "--classifier", "bottleneck")
     np.savez("wrong.npz", x=x, y=["zebra"] * len(x))
     np.savez("held.npz", x=x, y=y)
     done = run("learn", "values", "--data", "wrong.npz", "--test", "held.npz")
@@ -198,7 +197,7 @@ STREAM = ("evaluate", "--train", "first.npz", "--test", "first.npz", "--classes-
 LONG = {
     "learning 30 rows": ("fit", "new", "--data", "first.npz"),
     "learning 30 rows to fit keys": ("fit", "keys", "--data", "first.npz", "--classifier",
-                                     "bottleneck:rule=counts,n_codebooks=4,key_dim=2"),
+                                     "bottleneck:n_codebooks=4,key_dim=2"),
     "learning 10 rows": ("learn", "model", "--data", "monday.npz"),
     "measuring the old classes": ("learn", "model", "--data", "monday.npz"),
     "forgetting 1 class": ("forget", "model", "--label", "bee"),
@@ -228,14 +227,6 @@ def test_7_short_work_has_no_bar(place, monkeypatch):
     monkeypatch.setattr("threading.Timer.start", lambda timer: None)  # two seconds never pass
     monkeypatch.setattr("threading.Timer.join", lambda timer: None)
     assert "learning" not in seen_on_a_terminal(monkeypatch, *LONG["learning 10 rows"])
-
-
-def test_10_least_squares_on_300_rows_is_small(place):
-    x, y = rows_of(["ant", "bee", "cow"], 100, 4)
-    np.savez("many.npz", x=np.hstack([x] * 40), y=y)
-    good("fit", "sums", "--data", "many.npz", "--classifier", "bottleneck:rule=least_squares")
-    size = json.loads(good("inspect", "sums", "--json"))["bytes"]
-    assert size < 110e6, f"{size / 1e6:.0f} MB"  # 877 MB before
 
 
 def test_11_the_command_starts_without_torch(place):

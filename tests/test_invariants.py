@@ -12,11 +12,10 @@ from sklearn.exceptions import NotFittedError
 from torch.nn.functional import cross_entropy
 
 from dkvb import BottleneckClassifier, KeyValueBottleneck, fit_keys
+from dkvb.bottleneck import sgd
 from dkvb.bottleneck.fit_keys import FewRowsWarning
 from dkvb.bottleneck.heads import Conditioning, Projection
 from dkvb.bottleneck.keys import first_of_equals
-from dkvb.rules.counts import state as counts
-from dkvb.rules.sgd import descent as sgd
 
 WIDTH, C, K = 6, 4, 12
 KEYS = fit_keys(
@@ -47,14 +46,11 @@ def bits_of(keys):
 
 
 # 1. After initialisation keys never change.
-@pytest.mark.parametrize("rule", ["sgd", "counts"])
 @settings(max_examples=15)
 @given(stages=st.lists(labelled(), min_size=1, max_size=3), seed=seeds)
-def test_learning_never_moves_a_key(rule, stages, seed):
+def test_learning_never_moves_a_key(stages, seed):
     before = bits_of(KEYS)
-    classifier = BottleneckClassifier(KEYS, rule=rule, random_state=seed)
-    if rule == "sgd":
-        classifier.set_params(rule__learning_rate=30.0)
+    classifier = BottleneckClassifier(KEYS, learning_rate=30.0, random_state=seed)
     for X, y in stages:
         classifier.partial_fit(X, y)
     classifier.predict(stages[0][0])
@@ -83,7 +79,7 @@ def test_a_step_touches_only_what_it_read(data, seed):
     read = torch.zeros(C, K, dtype=torch.bool)
     read[torch.arange(C), codes.long()] = True
 
-    state = sgd.SgdState(values, torch.zeros(C, K, dtype=torch.int64))
+    state = sgd.LearnedValues(values, torch.zeros(C, K, dtype=torch.int64))
     how = {"batch_size": len(X), "learning_rate": 1.0, "label_smoothing": 0.1, "seed": seed}
     after = sgd.update(state, codes, columns, epochs=1, **how)
     assert torch.equal(after.values[~read], values[~read])
@@ -145,43 +141,15 @@ def test_ties_go_to_the_lowest_index_at_any_scale(grid, rows, exponent, backend)
     assert found[:, 0].tolist() == squared.argmin(axis=1).tolist()
 
 
-# 4 and 5 for counts: any order, any batches, and back again.
-@settings(max_examples=30)
-@given(data=labelled(), seed=seeds, split=st.integers(1, 40), cut=st.integers(0, 40))
-def test_counts_know_no_order_and_can_be_taken_back(data, seed, split, cut):
-    codes, y = KEYS.codes(data[0]).int(), torch.from_numpy(data[1])
-    start = counts.grow(counts.start(C, K), 5)
-    whole = counts.update(start, codes, y)
-    order = torch.randperm(len(y), generator=torch.Generator().manual_seed(seed))
-    shares = [start, start]  # as two processes would have them
-    for i, rows in enumerate(order.split(split)):
-        shares[i % 2] = counts.update(shares[i % 2], codes[rows], y[rows])
-    merged = counts.merge(*shares)
-    assert same_counts(merged, whole)
-
-    kept, gone = order[:cut], order[cut:]
-    if len(kept) and len(gone):
-        expected = counts.update(start, codes[kept], y[kept])
-        assert same_counts(counts.update(merged, codes[gone], y[gone], sign=-1), expected)
-
-
-def same_counts(a, b):
-    one, other = counts.canonical(a), counts.canonical(b)
-    return all(torch.equal(one[name], other[name]) for name in one)
-
-
 # 7. The same seed gives the same result.
-@pytest.mark.parametrize("rule", ["sgd", "counts"])
 @settings(max_examples=10)
 @given(data=labelled(), seed=st.integers(0, 2**31 - 1))
-def test_the_same_seed_gives_the_same_result(rule, data, seed):
+def test_the_same_seed_gives_the_same_result(data, seed):
     X, y = data
     keys = {"n_codebooks": 2, "n_pairs": 3, "key_dim": 2, "epochs": 2}
     found = []
     for _ in range(2):
-        classifier = BottleneckClassifier(keys, rule=rule, random_state=seed)
-        if rule == "sgd":
-            classifier.set_params(rule__epochs=3, rule__batch_size=8)
+        classifier = BottleneckClassifier(keys, epochs=3, batch_size=8, random_state=seed)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FewRowsWarning)
             classifier.fit(X, y)
@@ -204,12 +172,11 @@ BAD_ROWS = {
 }
 
 
-@pytest.mark.parametrize("rule", ["sgd", "counts"])
 @pytest.mark.parametrize("bad", BAD_ROWS)
 @settings(max_examples=5)
 @given(data=labelled(), more=labelled())
-def test_bad_rows_change_nothing(rule, bad, data, more):
-    classifier = BottleneckClassifier(KEYS, rule=rule).fit(*data)
+def test_bad_rows_change_nothing(bad, data, more):
+    classifier = BottleneckClassifier(KEYS).fit(*data)
     before, classes = classifier._sorted_scores(data[0]), classifier.classes_
     X, y = BAD_ROWS[bad](more[0]), more[1] + 100
     for call in (classifier.partial_fit, classifier.fit):
@@ -221,7 +188,7 @@ def test_bad_rows_change_nothing(rule, bad, data, more):
         KEYS.codes(X)
     assert np.array_equal(classifier.classes_, classes)
     assert np.array_equal(classifier._sorted_scores(data[0]), before)
-    fresh = BottleneckClassifier(KEYS, rule=rule)
+    fresh = BottleneckClassifier(KEYS)
     with pytest.raises((ValueError, TypeError)):
         fresh.partial_fit(X, y[: len(X)])
     with pytest.raises(NotFittedError):
@@ -233,7 +200,7 @@ def test_bad_rows_change_nothing(rule, bad, data, more):
 @given(data=labelled())
 def test_bad_labels_change_nothing(labels, data):
     X, y = data
-    classifier = BottleneckClassifier(KEYS, rule="counts").fit(X, y)
+    classifier = BottleneckClassifier(KEYS).fit(X, y)
     before = classifier._sorted_scores(X)
     X2 = np.concatenate([X, X])
     bad = {

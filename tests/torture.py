@@ -43,8 +43,8 @@ def parts(seed: int) -> list[Part]:
         *(
             part(seconds, f"faults: {names}", faults, "--names", names)
             for seconds, names in (
-                *((45, "kernel"), (45, "counts"), (45, "samples"), (40, "least_squares")),
-                (30, "sgd,prototypes"),
+                (45, "kernel"),
+                (30, "bottleneck,prototypes"),
             )
         ),
         part(30, "spoilt models", f"{files}.fuzz", "--files", "10000"),

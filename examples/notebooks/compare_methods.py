@@ -38,12 +38,7 @@ print(f"{stream.name}: {[task.classes.tolist() for task in stream]}")
 # %%
 METHODS = {
     "kernel": lambda: make_classifier("kernel"),
-    "least squares": lambda: make_classifier(
-        "bottleneck",
-        {"rule": "least_squares", "n_codebooks": 16, "n_pairs": 32},
-        key_rows=X_train,
-    ),
-    "counts": lambda: make_classifier("bottleneck", {"rule": "counts"}, key_rows=X_train),
+    "bottleneck": lambda: make_classifier("bottleneck", {"epochs": 20}, key_rows=X_train),
     "RanPAC": lambda: make_classifier("ranpac", {"n_features": 512}),
     "streaming LDA": lambda: make_classifier("slda"),
     "nearest class mean": lambda: make_classifier("prototypes"),

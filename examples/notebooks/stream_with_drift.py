@@ -41,7 +41,7 @@ def camera(x: np.ndarray, day: int) -> np.ndarray:
 
 # %%
 keys = fit_keys(load("cifar100")[0], n_codebooks=32, n_pairs=256, key_dim=8, epochs=2)
-watch = BottleneckClassifier(keys, rule="counts").fit(X[:500], y[:500])
+watch = BottleneckClassifier(keys, epochs=20).fit(X[:500], y[:500])
 fixed = KernelClassifier().fit(X[:500], y[:500])
 taught = KernelClassifier().fit(X[:500], y[:500])
 reference = X[500:1000]

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from sklearn.metrics import roc_auc_score
 
-from dkvb.estimators.novelty import compare, distance_from_keys
+from dkvb.bottleneck.novelty import compare, distance_from_keys
 from dkvb.evaluation.grid import DeviceData, make_from_spec, set_shared_keys
 from dkvb.evaluation.jobs import Job
 from dkvb.evaluation.plots import plot_bars

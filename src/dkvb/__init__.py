@@ -6,11 +6,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dkvb import rules
     from dkvb.bottleneck import Keys, KeyValueBottleneck, fit_keys
-    from dkvb.estimators.bottleneck import BottleneckClassifier
+    from dkvb.bottleneck.classifier import BottleneckClassifier
     from dkvb.estimators.kernel import KernelClassifier
-    from dkvb.estimators.regressor import BottleneckRegressor
     from dkvb.export import export_onnx
     from dkvb.serve import client
     from dkvb.store import load
@@ -18,7 +16,6 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 __all__ = [
     "BottleneckClassifier",
-    "BottleneckRegressor",
     "KernelClassifier",
     "KeyValueBottleneck",
     "Keys",
@@ -26,12 +23,10 @@ __all__ = [
     "export_onnx",
     "fit_keys",
     "load",
-    "rules",
 ]
 
 _HOMES = {
-    "BottleneckClassifier": "dkvb.estimators.bottleneck",
-    "BottleneckRegressor": "dkvb.estimators.regressor",
+    "BottleneckClassifier": "dkvb.bottleneck.classifier",
     "KernelClassifier": "dkvb.estimators.kernel",
     "KeyValueBottleneck": "dkvb.bottleneck",
     "Keys": "dkvb.bottleneck",
@@ -39,7 +34,6 @@ _HOMES = {
     "fit_keys": "dkvb.bottleneck",
     "load": "dkvb.store",
 }
-_MODULES = {"client": "dkvb.serve.client", "rules": "dkvb.rules"}
 
 
 def __getattr__(name: str) -> Any:
@@ -48,8 +42,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(
             f"module 'dkvb' has no attribute {name!r}; it has {', '.join(__all__)}"
         )
-    if name in _MODULES:
-        return import_module(_MODULES[name])
+    if name == "client":
+        return import_module("dkvb.serve.client")
     return getattr(import_module(_HOMES[name]), name)
 
 

@@ -8,6 +8,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.neighbors import KNeighborsClassifier, NearestCentroid
 
 from dkvb._support.hashing import epoch_order
+from dkvb.baselines._ridge import GRID
 from dkvb.baselines.slda import _oas
 from dkvb.estimators.registry import (
     LinearClassifier,
@@ -17,7 +18,6 @@ from dkvb.estimators.registry import (
     RanPACClassifier,
     SLDAClassifier,
 )
-from dkvb.rules.least_squares.choice import GRID
 
 from ..estimators.settings import blobs
 
@@ -187,3 +187,16 @@ def test_random_features_do_not_depend_on_the_batch(rng):
     for size in (1, 7, 64, 100):
         parts = torch.cat([model._features(part) for part in x.split(size)])
         assert torch.equal(parts, whole)
+
+
+def test_balanced_ranpac_divides_scores_by_the_roots_of_the_counts():
+    X, y = blobs(3, a_class=60)
+    kept = np.r_[np.flatnonzero(y != 2), np.flatnonzero(y == 2)[:4]]
+    X, y = X[kept], y[kept]
+    plain = RanPACClassifier(n_features=50).fit(X, y)
+    balanced = RanPACClassifier(n_features=50, class_weight="balanced").fit(X, y)
+    factors = np.array([60, 60, 4]) ** -0.5
+    expected = plain.decision_function(X) * factors / factors.mean()
+    np.testing.assert_allclose(balanced.decision_function(X), expected)
+    with pytest.raises(ValueError, match="class_weight: expected one of 'balanced', None"):
+        RanPACClassifier(class_weight="uniform").fit(X, y)

@@ -49,10 +49,9 @@ def test_the_rows_are_those_of_the_array(array, rows):
 
 
 def test_learning_from_codes_reads_no_embedding(array):
-    """Rule `counts` reads embeddings too, for class means."""
     keys = fit_keys(array, preset="paper", n_codebooks=2, n_pairs=8, key_dim=2)
     y, order = np.arange(60) % 3, np.random.default_rng(1).permutation(60)
-    model = BottleneckClassifier(keys, rule="sgd").set_params(rule__candidate_keys="all")
+    model = BottleneckClassifier(keys, candidate_keys="all")
     batch = Batch(keys, array.view(Unread))
     batch.codes  # noqa: B018
     Unread.read = 0

@@ -29,5 +29,5 @@ def python_blocks(page: Path) -> list[str]:
 def commands(page: Path) -> list[list[str]]:
     """Return the arguments of every `dkvb` command of a page."""
     text = "\n".join(blocks(page, "sh", "bash")).replace("\\\n", " ")
-    lines = [re.sub(r"^torchrun .* -m dkvb ", "dkvb ", line.strip()) for line in text.splitlines()]
+    lines = [line.strip() for line in text.splitlines()]
     return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("dkvb ")]

@@ -14,7 +14,7 @@ from sklearn.datasets import load_digits
 from typer.testing import CliRunner
 
 import dkvb
-from dkvb import BottleneckClassifier, KernelClassifier, fit_keys, rules
+from dkvb import KernelClassifier
 from dkvb.cli import app
 from tests.docs.blocks import ROOT, commands, python_blocks
 
@@ -111,20 +111,6 @@ def test_exporting_with_an_encoder(folder):
     shutil.copy(photos[0], "photo.jpg")
     exec(runtime, names)
     assert names["label"].shape == (1,)
-
-
-def test_processes(folder):
-    shards, values, mapped = python_blocks(ROOT / "docs" / "how-to" / "scale.md")
-    names = {"X": X[:400], "y": y[:400], "np": np, "rules": rules}
-    exec(shards, names)
-    assert names["model"].score(X[400:800], y[400:800]) > 0.5
-    names["BottleneckClassifier"] = BottleneckClassifier
-    exec(values, names)
-    names["keys"] = fit_keys(X, n_codebooks=8, n_pairs=32)
-    names["model"] = BottleneckClassifier(names["keys"], rule="counts")
-    np.save("shard-3.npy", X[:400])
-    exec(mapped, names)
-    assert np.load("codes-3.npy").shape[:2] == (400, 8)
 
 
 def test_batched_training():

@@ -65,7 +65,7 @@ def test_from_pictures_to_a_table(folder, monkeypatch, mapped, dtype):
     result = dkvb(
         "evaluate", "--train", train, "--test", test, "--keys", train, "--json",
         "--classifier", "prototypes", "--classifier", "slda", "--classifier", "neighbours",
-        "--classifier", "bottleneck:rule=counts,n_codebooks=4,n_pairs=4,key_dim=2",
+        "--classifier", "kernel",
         "--classes-per-task", "1", "--out", folder / "out",
     )  # fmt: skip
     assert result.exit_code == 0, result.output

@@ -15,7 +15,7 @@ def rows():
     return (rng.normal(size=(90, 6)) + 2 * (y == "cat")[:, None]).astype(np.float32), y
 
 
-@pytest.fixture(params=["counts", "kernel"])
+@pytest.fixture(params=["kernel", "bottleneck"])
 def folder(request, tmp_path):
     X, y = rows()
     keys = fit_keys(X, n_codebooks=4, n_pairs=4, key_dim=2)

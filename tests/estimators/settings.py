@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import numpy as np
 
-from dkvb.bottleneck import fit_keys
 from dkvb.estimators.registry import classifier_class, make_classifier
 
 BOOKS = {"n_codebooks": 16, "key_dim": 3}
 NEURONS = {"n_neurons": 64, "k": 5, "switch_after": 500}
 
-# One entry for each model under test; what follows a dash tells apart the rules of one classifier.
+# One entry for each model under test; what follows a dash tells apart settings of one classifier.
 SMALL: dict[str, dict[str, Any]] = {
-    "bottleneck-sgd": {**BOOKS, "rule": "sgd", "learning_rate": 20.0, "epochs": 20},
-    "bottleneck-counts": {**BOOKS, "rule": "counts"},
-    "bottleneck-least_squares": {**BOOKS, "rule": "least_squares"},
+    "bottleneck": {**BOOKS, "learning_rate": 20.0, "epochs": 20},
     "kernel": {},
     "linear": {"learning_rate": 0.5, "epochs": 15, "batch_size": 32},
     "mlp": {
@@ -46,8 +42,6 @@ SMALL: dict[str, dict[str, Any]] = {
 
 NAMES = list(SMALL)
 ORDER_FREE = [
-    "bottleneck-counts",
-    "bottleneck-least_squares",
     "fly",
     "prototypes",
     "slda",
@@ -58,23 +52,6 @@ ORDER_FREE = [
 
 def small(name: str, **overrides: Any) -> Any:
     return make_classifier(name.partition("-")[0], {**SMALL[name], **overrides})
-
-
-def bottleneck(keys: Any = None, rule: str = "counts", **params: Any) -> Any:
-    """A bottleneck whose rule's parameters are told by name."""
-    return make_classifier("bottleneck", {"keys": keys, "rule": rule, **params})
-
-
-def small_with_keys(name: str) -> Any:
-    """The same, with keys that do not depend on the first rows where there are keys at all."""
-    if not name.startswith("bottleneck"):
-        return small(name)
-    return bottleneck(_keys(), **{k: v for k, v in SMALL[name].items() if k not in BOOKS})
-
-
-@cache
-def _keys() -> Any:
-    return fit_keys(blobs(6, seed=7)[0], preset="paper", n_pairs=16, **BOOKS)
 
 
 def class_of(name: str) -> Any:

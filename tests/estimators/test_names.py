@@ -5,23 +5,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dkvb import KernelClassifier, fit_keys
-from dkvb.estimators.registry import make_classifier
+from dkvb import KernelClassifier
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(40, 5)).astype(np.float32)
-KEYS = fit_keys(X, n_codebooks=4, n_pairs=8, key_dim=2)
 NAMES = ["ant", "bee", "cat", "dog"]
 Y = np.array(NAMES)[RNG.integers(4, size=40)]
 
 
-def fitted(name, y, ids=None):
-    if name == "kernel":
-        return KernelClassifier().fit(X, y, ids=ids)
-    settings = {"rule": "counts"}
-    if name == "samples":
-        settings = {"rule": "least_squares", "store_samples": True}
-    return make_classifier("bottleneck", {"keys": KEYS, **settings}).fit(X, y)
+def fitted(y, ids=None):
+    return KernelClassifier().fit(X, y, ids=ids)
 
 
 def assert_same(one, other):
@@ -32,11 +25,10 @@ def assert_same(one, other):
     assert one.predict_proba(X) == pytest.approx(other.predict_proba(X), abs=1e-4)
 
 
-@pytest.mark.parametrize("name", ["kernel", "counts", "samples"])
 @settings(max_examples=8)
 @given(data=st.data())
-def test_any_names_are_those_learned_with(name, data):
-    model, y = fitted(name, Y), Y.astype(object)
+def test_any_names_are_those_learned_with(data):
+    model, y = fitted(Y), Y.astype(object)
     for _ in range(data.draw(st.integers(1, 3))):
         known = sorted(set(y))
         way = data.draw(st.sampled_from(["rename", "merge", "relabel"]))
@@ -54,17 +46,16 @@ def test_any_names_are_those_learned_with(name, data):
             rows = data.draw(st.lists(st.integers(0, 39), min_size=1, max_size=4, unique=True))
             model.relabel(X[rows], y[rows].astype(str), [new] * len(rows))
             y[rows] = new
-    if name == "kernel":
-        model.tune()
-    assert_same(model, fitted(name, y.astype(str)))
+    model.tune()
+    assert_same(model, fitted(y.astype(str)))
 
 
 def test_examples_are_relabelled_by_their_ids():
     ids = [f"row {i}" for i in range(40)]
-    model = fitted("kernel", Y, ids).relabel(ids=["row 3", "row 5"], y_new=["elk", "fox"])
+    model = fitted(Y, ids).relabel(ids=["row 3", "row 5"], y_new=["elk", "fox"])
     y = Y.astype(object)
     y[[3, 5]] = ["elk", "fox"]
-    expected = fitted("kernel", y.astype(str), ids)
+    expected = fitted(y.astype(str), ids)
     assert_same(model, expected)
     assert model.rows()[0] == expected.rows()[0]
     for wrong in (
@@ -79,9 +70,8 @@ def test_examples_are_relabelled_by_their_ids():
     assert_same(model, expected)
 
 
-@pytest.mark.parametrize("name", ["kernel", "counts"])
-def test_wrong_names_change_nothing(name):
-    model = fitted(name, Y)
+def test_wrong_names_change_nothing():
+    model = fitted(Y)
     for change in (
         lambda: model.rename("yak", "zebra"),
         lambda: model.rename("ant", "bee"),
@@ -93,21 +83,20 @@ def test_wrong_names_change_nothing(name):
     ):
         with pytest.raises((ValueError, TypeError), match="expected"):
             change()
-    assert_same(model, fitted(name, Y))
+    assert_same(model, fitted(Y))
 
 
 def test_a_model_that_begins_with_nothing_is_one_that_learned_the_same():
     begun = KernelClassifier().begin(5)
     assert begun.classes_.tolist() == []
     begun.partial_fit(X, Y).tune()
-    assert_same(begun, fitted("kernel", Y))
+    assert_same(begun, fitted(Y))
     with pytest.raises(ValueError, match="n_features: expected"):
         KernelClassifier().begin(0)
 
 
-@pytest.mark.parametrize("name", ["kernel", "counts", "samples"])
-def test_asking_once_is_asking_three_times(name):
-    model = fitted(name, Y)
+def test_asking_once_is_asking_three_times():
+    model = fitted(Y)
     found = model.ask(X)
     assert found.labels.tolist() == model.predict(X).tolist()
     assert found.probabilities == pytest.approx(model.predict_proba(X), abs=1e-12)

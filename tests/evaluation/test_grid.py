@@ -12,7 +12,7 @@ from dkvb.evaluation.jobs import run_missing
 from dkvb.evaluation.runner import evaluate
 
 SIZES = {"n_codebooks": 4, "n_pairs": 8, "key_dim": 2, "key_epochs": 1}
-BOTTLENECK = parse_spec("bottleneck:rule=sgd,n_codebooks=4,n_pairs=8,key_dim=2,key_epochs=1")
+BOTTLENECK = parse_spec("bottleneck:n_codebooks=4,n_pairs=8,key_dim=2,key_epochs=1")
 
 
 @pytest.fixture
@@ -56,9 +56,12 @@ def test_orders_share_codes(data, monkeypatch):
         return real(batch, distances)
 
     monkeypatch.setattr(Batch, "_search", search)
-    settings = {"rule": "sgd", "candidate_keys": "all", **SIZES}
-    fewer = ClassifierSpec("fewer", "bottleneck", settings | {"n_codebooks": 2})
-    runs = Grid((ClassifierSpec("sgd", "bottleneck", settings), fewer), orders=ORDERS)
+    settings = {"candidate_keys": "all", **SIZES}
+    two, three = (
+        ClassifierSpec(f"{n} codebooks", "bottleneck", {**settings, "n_codebooks": n})
+        for n in (2, 3)
+    )
+    runs = Grid((two, three), orders=ORDERS)
     records = list(runs.run(data))
     n_train, n_test = len(data.train[1]), len(data.test[1])
     # Two classifiers with keys of their own; train and test rows once each.
@@ -80,7 +83,7 @@ def test_a_smoke_test_is_brief_whatever_the_sizes(data, monkeypatch):
 
     monkeypatch.setattr(grid, "evaluate", noted)
     texts = (
-        "bottleneck:rule=sgd",
+        "bottleneck",
         "ranpac",
         "mlp:epochs=2000",
         "bottleneck:n_codebooks=2",

@@ -8,25 +8,15 @@ from typing import Any
 import numpy as np
 
 from dkvb import BottleneckClassifier, Keys, fit_keys
-from dkvb.estimators.registry import make_classifier
 
 WIDTH = 12
 NAMES = np.array(["ant", "bee", "cat", "dog", "élan"])
 
 # What a classifier can be told that changes how it answers.
 SETTINGS: dict[str, dict[str, Any]] = {
-    "sgd": {"rule": "sgd", "epochs": 3, "learning_rate": 20.0},
-    "sgd, all keys": {"rule": "sgd", "epochs": 3, "learning_rate": 20.0, "candidate_keys": "all"},
-    "counts": {"rule": "counts"},
-    "counts, unweighted": {"rule": "counts", "class_weight": None, "pseudocount": 1.5},
-    "counts, votes": {"rule": "counts", "pooling": "votes"},
-    "counts, used": {"rule": "counts", "candidate_keys": "used"},
-    "least_squares": {"rule": "least_squares"},
-    "least_squares, unweighted": {
-        "rule": "least_squares",
-        "class_weight": None,
-        "read_temperature": 0.4,
-    },
+    "used": {},
+    "all": {"candidate_keys": "all"},
+    "bfloat16": {"value_dtype": "bfloat16"},
 }
 
 
@@ -59,9 +49,6 @@ def trained(name: str, conditioning: str = "half-whitened", projection: str = "g
     return made(name, keys(conditioning, projection)).fit(*rows(150, seed=2))
 
 
-def made(name: str, own: Keys) -> BottleneckClassifier:
+def made(name: str, own: Keys, **params: Any) -> BottleneckClassifier:
     """A classifier of these settings over keys."""
-    classifier: BottleneckClassifier = make_classifier(
-        "bottleneck", {**SETTINGS[name], "keys": own}
-    )
-    return classifier
+    return BottleneckClassifier(own, epochs=3, learning_rate=20.0, **SETTINGS[name], **params)

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch.utils.data import TensorDataset
 
-from dkvb import BottleneckClassifier
+from dkvb.baselines.prototypes import PrototypesClassifier
 
-from .problems import NAMES, keys, rows
+from .problems import NAMES, rows
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 
 
 def example(name: str) -> dict[str, Any]:
@@ -34,7 +34,7 @@ def test_decode_images() -> None:
 
 def test_sklearn_pipeline() -> None:
     validated, tested = example("sklearn_pipeline")["main"]()
-    assert validated > 0.77
+    assert validated > 0.7
     assert abs(validated - tested) < 0.05
 
 
@@ -56,9 +56,9 @@ def test_avalanche_strategy_with_a_stand_in_for_experiences() -> None:
     stream = [
         SimpleNamespace(dataset=dataset, current_experience=i) for i, dataset in enumerate(data)
     ]
-    expected = BottleneckClassifier(keys(), rule="counts").fit(X, y)
+    expected = PrototypesClassifier().fit(X, y)
     strategy = example("avalanche_strategy")["ClassifierStrategy"](
-        BottleneckClassifier(keys(), rule="counts"), encoder=lambda x: x * 1.0
+        PrototypesClassifier(), encoder=lambda x: x * 1.0
     )
     assert strategy.train(stream[0]) == {}
     metrics = strategy.train(stream[1:], eval_streams=[stream])

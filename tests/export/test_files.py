@@ -13,30 +13,28 @@ import dkvb.export.onnx_file as onnx_file
 from dkvb import BottleneckClassifier, export_onnx, fit_keys
 from dkvb.baselines.prototypes import PrototypesClassifier
 from dkvb.export import check_onnx
-from dkvb.rules import rule_class
 
-from .problems import keys, rows, trained
+from .problems import keys, made, rows, trained
 
 X, Y = rows(300, seed=3)
 
 
-def middling(rule: str) -> BottleneckClassifier:
+def middling() -> BottleneckClassifier:
     x, y = rows(600, width=64)
     own = fit_keys(x, preset="paper", n_codebooks=64, n_pairs=512, key_dim=8, method="sample")
-    return BottleneckClassifier(own, rule_class(rule)(candidate_keys="all")).fit(x, y)
+    return BottleneckClassifier(own, candidate_keys="all").fit(x, y)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-@pytest.mark.parametrize("rule", ["sgd", "counts"])
-def test_a_file_is_hardly_larger_than_its_tensors(rule: str, dtype: str, tmp_path: Path) -> None:
-    report = export_onnx(middling(rule), tmp_path / "model.onnx", dtype=dtype)
+def test_a_file_is_hardly_larger_than_its_tensors(dtype: str, tmp_path: Path) -> None:
+    report = export_onnx(middling(), tmp_path / "model.onnx", dtype=dtype)
     assert report.file_bytes == report.path.stat().st_size
     assert 1e5 < report.tensor_bytes < report.file_bytes <= 1.1 * report.tensor_bytes
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_memory_is_that_of_one_codebook(tmp_path: Path) -> None:
-    path = export_onnx(middling("counts"), tmp_path / "model.onnx").path
+    path = export_onnx(middling(), tmp_path / "model.onnx").path
     # Not ru_maxrss, which begins at what the process that started this one had.
     program = f"""
 import numpy, onnxruntime
@@ -60,7 +58,7 @@ def test_large_models_keep_their_tensors_in_a_second_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(onnx_file, "ONE_FILE", 1000)
-    for name in ("sgd", "counts", "least_squares"):
+    for name in ("used", "all"):
         report = export_onnx(trained(name), tmp_path / "model.onnx")
         assert report.external_data == tmp_path / "model.onnx.data"
         sizes = [p.stat().st_size for p in (report.path, report.external_data)]
@@ -72,17 +70,17 @@ def test_large_models_keep_their_tensors_in_a_second_file(
 
 @pytest.mark.parametrize("opset", [None, 18, 21])
 def test_the_opset_is_the_one_asked_for(opset: Any, tmp_path: Path) -> None:
-    report = export_onnx(trained("counts"), tmp_path / "model.onnx", opset=opset)
+    report = export_onnx(trained("used"), tmp_path / "model.onnx", opset=opset)
     assert report.opset == (opset or 18)
     model = onnx.load(report.path)
     assert [(entry.domain, entry.version) for entry in model.opset_import] == [("", report.opset)]
-    assert check_onnx(report.path, trained("counts"), X).codes_differ == 0
+    assert check_onnx(report.path, trained("used"), X).codes_differ == 0
 
 
 def test_a_graph_is_as_large_for_many_codebooks_as_for_few(tmp_path: Path) -> None:
     def nodes(C: int) -> int:
         own = fit_keys(X, preset="paper", n_codebooks=C, n_pairs=4, key_dim=2, method="sample")
-        classifier = BottleneckClassifier(own, rule="counts").fit(X, Y)
+        classifier = BottleneckClassifier(own).fit(X, Y)
         model = onnx.load(export_onnx(classifier, tmp_path / "model.onnx").path)
         return str(model.graph).count("op_type")
 
@@ -90,7 +88,7 @@ def test_a_graph_is_as_large_for_many_codebooks_as_for_few(tmp_path: Path) -> No
 
 
 def test_what_is_wrong_is_said_before_anything_is_written(tmp_path: Path) -> None:
-    path, fitted = tmp_path / "model.onnx", trained("counts")
+    path, fitted = tmp_path / "model.onnx", trained("used")
     wrong: list[tuple[type[Exception], str, Any, dict[str, Any]]] = [
         (ValueError, "dtype: expected one of 'float32', 'float16'", fitted, {"dtype": "int8"}),
         (ValueError, "opset: expected None or 18 to", fitted, {"opset": 17}),
@@ -110,8 +108,8 @@ def test_what_is_wrong_is_said_before_anything_is_written(tmp_path: Path) -> Non
 
 
 def test_a_check_sees_another_model(tmp_path: Path) -> None:
-    path = export_onnx(trained("counts"), tmp_path / "model.onnx").path
-    other = BottleneckClassifier(keys(), rule="counts").fit(X, np.roll(Y, 1))
+    path = export_onnx(trained("used"), tmp_path / "model.onnx").path
+    other = made("used", keys()).fit(X, np.roll(Y, 1))
     assert check_onnx(path, other, X).labels_differ > 50
-    moved = BottleneckClassifier(keys("centre"), rule="counts").fit(X, Y)
+    moved = made("used", keys("centre")).fit(X, Y)
     assert check_onnx(path, moved, X).outside_margin > 100

@@ -22,11 +22,10 @@ class Listener(event.Listener):
         pass
 
 event.register("numba:compile", Listener())
-from dkvb import BottleneckClassifier, fit_keys
+from dkvb import BottleneckClassifier, KernelClassifier, fit_keys
 X = np.random.default_rng(0).normal(size=(300, 20)).astype(np.float32)
 keys = fit_keys(X, n_codebooks=4, n_pairs=16, key_dim=3, epochs=1)
-for rule in ("counts", "sgd", "least_squares"):
-    classifier = BottleneckClassifier(keys, rule=rule)
+for classifier in (BottleneckClassifier(keys), KernelClassifier()):
     classifier.partial_fit(X, np.arange(300) % 3)
     classifier.partial_fit(X[:40], np.arange(40) % 5)
     classifier.predict(X)

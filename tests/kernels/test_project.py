@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from dkvb.bottleneck.heads import Projection
 from dkvb.bottleneck.keys import first_of_equals
 from dkvb.bottleneck.projection import make_projection
-from dkvb.kernels.nearest import again, build_index, cpu, oracle, prepare_matrices
+from dkvb.kernels.nearest import build_index, cpu, oracle, prepare_matrices, rescore
 
 KEY_DIMS = [1, 3, 7, 8, 9, 14, 16, 17, 40]
 
@@ -44,7 +44,7 @@ def test_heads_of_odd_shapes(n, width, key_dim):
     scale = torch.exp2(torch.arange(-2, 3).double())
     assert errors(rows, matrices, scale).max() < 1
     row, book = torch.arange(n).repeat(5), torch.arange(5).repeat_interleave(n)
-    pairs = again.project_pairs(rows, matrices, row, book)
+    pairs = rescore.project_pairs(rows, matrices, row, book)
     expected = oracle.project(rows, matrices)[row, book]
     torch.testing.assert_close(pairs, expected, rtol=1e-12, atol=1e-12)
 
@@ -54,22 +54,22 @@ def test_heads_of_odd_shapes(n, width, key_dim):
 def test_distances_from_heads_to_the_keys_that_codes_name(n, top, key_dim):
     rows, matrices = make(n, 19, 5, key_dim)
     keys, codes = torch.randn(5, 7, key_dim), torch.randint(7, (n, 5, top), dtype=torch.int32)
-    found = again.distances(rows, matrices, keys, codes)
+    found = rescore.distances(rows, matrices, keys, codes)
     named = keys[torch.arange(5)[:, None], codes.long()].double()  # (n, C, top, d)
     expected = (oracle.project(rows, matrices)[:, :, None] - named).square().sum(dim=3)
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
-    assert torch.equal(again.distances(rows[-1:], matrices, keys, codes[-1:]), found[-1:])
+    assert torch.equal(rescore.distances(rows[-1:], matrices, keys, codes[-1:]), found[-1:])
     codes[0, 3, 0] = 7
     with pytest.raises(ValueError, match="codes: expected 0 to 6"):
-        again.distances(rows, matrices, keys, codes)
+        rescore.distances(rows, matrices, keys, codes)
 
 
 @pytest.mark.parametrize(("n", "width", "d"), [(1, 1, 1), (3, 65, 7), (5, 64, 8), (9, 130, 33)])
 def test_a_product_with_a_few_rows(n, width, d):
     rows, matrices = make(n, width, 1, d)
-    found = again.multiply(rows, matrices[0])
+    found = rescore.multiply(rows, matrices[0])
     torch.testing.assert_close(found, rows @ matrices[0].double(), rtol=1e-12, atol=1e-12)
-    assert torch.equal(again.multiply(rows[-1:], matrices[0]), found[-1:])
+    assert torch.equal(rescore.multiply(rows[-1:], matrices[0]), found[-1:])
 
 
 @pytest.mark.parametrize("key_dim", [1, 8, 14])
@@ -82,13 +82,13 @@ def test_keys_and_distances_in_one_pass(n, n_pairs, key_dim):
     index, norms = build_index(keys, first), matrices.double().flatten(1).norm(dim=1)
     error = 1e-12 * rows.norm(dim=1)
     how = (index.layout, index.bias, error, norms * index.scale, index.reach, index.scale)
-    codes, unsure, squared = again.search_with_distances(rows, matrices, *how)
+    codes, unsure, squared = rescore.search_with_distances(rows, matrices, *how)
     expected = squared_distances_to_all(rows, matrices, keys).masked_fill(~first, torch.inf)
     assert not unsure.any()
     assert torch.equal(codes[:, :, 0].long(), expected.argmin(dim=2))
-    assert torch.equal(squared, again.distances(rows, matrices, keys, codes)[:, :, 0])
+    assert torch.equal(squared, rescore.distances(rows, matrices, keys, codes)[:, :, 0])
     torch.testing.assert_close(squared, expected.amin(dim=2), rtol=1e-12, atol=1e-12)
-    alone = again.search_with_distances(rows[-1:], matrices, *how[:2], error[-1:], *how[3:])
+    alone = rescore.search_with_distances(rows[-1:], matrices, *how[:2], error[-1:], *how[3:])
     assert torch.equal(alone[2], squared[-1:])
 
 
@@ -97,7 +97,7 @@ def test_what_float64_cannot_decide_is_unsure():
     keys = torch.randn(2, 9, 8, generator=torch.Generator().manual_seed(1))
     index = build_index(keys)
     how = (index.layout, index.bias, torch.full((4,), 1e3).double(), torch.ones(2).double())
-    found = again.search_with_distances(rows, matrices, *how, index.reach, index.scale)
+    found = rescore.search_with_distances(rows, matrices, *how, index.reach, index.scale)
     assert found[1].all()  # the exact heads may lie a thousand away from these
     assert (found[0] < 9).all()
 

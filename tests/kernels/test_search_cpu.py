@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from dkvb.kernels.nearest import again, cpu, oracle
+from dkvb.kernels.nearest import cpu, oracle, rescore
 
 # n, C, K, d: one of everything, primes, key dimensions 1 to 96, pairs around the size of a panel
 SHAPES = [
@@ -129,7 +129,7 @@ def test_codes_in_float64_and_the_lowest_two_scores(shape):
     keys, heads = torch.randn(C, K, d), torch.randn(n, d, dtype=torch.float64)
     bias = bias_of(keys.double())
     books = torch.arange(n) % C
-    codes, lowest = again.refine(heads, cpu.prepare(keys, bias), bias, books)
+    codes, lowest = rescore.refine(heads, cpu.prepare(keys, bias), bias, books)
     scores = bias[books] - torch.einsum("rkd,rd->rk", keys[books].double(), heads)
     expected, order = scores.topk(min(2, K), dim=1, largest=False)
     assert torch.equal(codes.long(), order[:, 0])

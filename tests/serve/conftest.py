@@ -17,9 +17,9 @@ def client(model):
         yield client
 
 
-@pytest.fixture(params=["kernel", "counts", "least_squares", "sgd", "prototypes"])
+@pytest.fixture(params=["kernel", "bottleneck", "prototypes"])
 def any_client(request, tmp_path):
     path = make_model(tmp_path / "pets", request.param)
     with running(path) as url, httpx.Client(base_url=url) as client:
-        client.rule = request.param
+        client.name = request.param
         yield client

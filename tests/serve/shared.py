@@ -26,9 +26,7 @@ WIDTH = 6
 CLASSES = ["ant", "bee", "cat"]
 SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
     "kernel": ("kernel", {}),
-    "counts": ("bottleneck", {"rule": "counts", "n_codebooks": 4, "key_dim": 2}),
-    "least_squares": ("bottleneck", {"rule": "least_squares", "n_codebooks": 4, "key_dim": 2}),
-    "sgd": ("bottleneck", {"rule": "sgd", "n_codebooks": 4, "key_dim": 2, "epochs": 2}),
+    "bottleneck": ("bottleneck", {"n_codebooks": 4, "key_dim": 2, "epochs": 2}),
     "prototypes": ("prototypes", {}),
 }
 

@@ -89,7 +89,7 @@ def alive(pid):
         return False
 
 
-@pytest.mark.parametrize("name", ["kernel", "counts"])
+@pytest.mark.parametrize("name", ["kernel"])
 def test_following_reads_only_what_is_new(tmp_path, name, monkeypatch):
     path, (X, y) = make_model(tmp_path / "m", name), rows(6, seed=1)
     following = Following(path)

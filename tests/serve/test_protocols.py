@@ -86,9 +86,9 @@ def test_label_studio_with_images(tmp_path):
         problem(httpx.post(f"{url}/predict", json=bad), 422, "base64")
 
 
-def test_label_studio_with_counts(tmp_path):
+def test_label_studio_with_a_bottleneck(tmp_path):
     X, _ = rows(1, seed=1)
-    with running(make_model(tmp_path / "m", "counts")) as url:
+    with running(make_model(tmp_path / "m", "bottleneck")) as url:
         result = [{"type": "choices", "value": {"choices": ["elk"]}}]
         body = {"action": "ANNOTATION_CREATED", "task": {"data": {"v": X[0].tolist()}},
                 "annotation": {"id": 1, "result": result}}  # fmt: skip

@@ -156,7 +156,7 @@ def test_a_request_that_takes_too_long_is_503(model, monkeypatch):
         go_on.set()
 
 
-@pytest.mark.parametrize("name", ["counts", "kernel"])
+@pytest.mark.parametrize("name", ["kernel"])
 def test_the_client_has_the_estimators_verbs(tmp_path, name):
     X, y = rows(6, seed=1)
     with running(make_model(tmp_path / "m", name)) as url, dkvb.client.Client(url) as client:

@@ -29,7 +29,7 @@ from ..support.files.models import rows
 from .faults import reference, same
 from .shared import class_counts
 
-NAMES = ("kernel", "counts", "samples", "least_squares", "sgd")
+NAMES = ("kernel", "bottleneck")
 ROWS = 3  # of a batch
 SAID = ("begin learn", "learned", "begin forget", "forgot")
 
@@ -37,13 +37,6 @@ SAID = ("begin learn", "learned", "begin forget", "forgot")
 def batch(label: str) -> tuple[Any, Any]:
     rng = np.random.default_rng(list(label.encode()))
     return rng.normal(size=(ROWS, 6)).astype(np.float32), [label] * ROWS
-
-
-def forget(model: Any, name: str, label: str) -> None:
-    if name == "least_squares":  # which has no samples to find a class by
-        model.forget_samples(*batch(label))
-    else:
-        model.forget(label)
 
 
 def write(path: Path, name: str, pipe: int, own: str) -> None:
@@ -58,10 +51,10 @@ def write(path: Path, name: str, pipe: int, own: str) -> None:
             model.learn(*batch(label))
             os.write(pipe, f"1 {label}\n".encode())
             known.append(label)
-            if len(known) > 3 and name != "sgd":  # which cannot forget
+            if len(known) > 3 and name != "bottleneck":  # which cannot forget
                 gone = known.pop(1)
                 os.write(pipe, f"2 {gone}\n".encode())
-                forget(model, name, gone)
+                model.forget(gone)
                 os.write(pipe, f"3 {gone}\n".encode())
 
 
@@ -94,8 +87,8 @@ class Contention:
         create(path, reference(name, self.base)).close()
         with open_folder(path) as model:  # so that children need not compile
             model.learn(*batch("first"))
-            if name != "sgd":
-                forget(model, name, "first")
+            if name != "bottleneck":
+                model.forget("first")
         self.said: dict[str, str] = {}
         self.pipes: dict[str, int] = {}
         self.writers: dict[str, int] = {}
@@ -141,7 +134,7 @@ class Contention:
                 for path in self.path.iterdir():
                     assert label.encode() not in path.read_bytes(), f"{label} in {path.name}"
         present = [label for label in counts if label.startswith("label-")]
-        if self.name != "sgd":  # whose values depend on the order
+        if self.name != "bottleneck":  # whose values depend on the order
             expected = reference(self.name, self.base, *map(batch, present))
             assert same(read_folder(self.path).classifier, expected), "other content"
         left = [path.name for path in self.path.glob(".*.unfinished")]

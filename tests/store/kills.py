@@ -3,7 +3,7 @@
 A process runs commands one after another until it is killed: `dkvb learn`, `forget`, `merge`,
 `export`, and now and then `fit --overwrite`. After each kill the model must be what the
 acknowledged commands make of it, with or without the one that was under way; what was forgotten
-must stand in no file; every file must be readable. Every rule takes its turn.
+must stand in no file; every file must be readable. Every classifier takes its turn.
 """
 
 from __future__ import annotations
@@ -38,18 +38,12 @@ from .faults import same
 
 CLASSIFIERS = {
     "kernel": "kernel",
-    "counts": "bottleneck:rule=counts",
-    "samples": "bottleneck:rule=least_squares,store_samples=true",
-    "least_squares": "bottleneck:rule=least_squares",
-    "sgd": "bottleneck:rule=sgd,epochs=2",
+    "bottleneck": "bottleneck:epochs=2",
 }
 ALWAYS = ("learn", "learn", "learn", "compact", "save", "overwrite")
 MORE = {  # what a classifier can do besides
     "kernel": ("forget", "forget", "forget data", "merge"),
-    "counts": ("forget", "forget", "forget data", "merge"),
-    "samples": ("forget", "forget", "forget data", "merge"),
-    "least_squares": ("forget data", "forget data"),
-    "sgd": (),
+    "bottleneck": (),
 }
 FIRST = ("first", "second")  # labels of a new model
 ROWS = 6  # of a batch

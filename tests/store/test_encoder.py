@@ -18,7 +18,7 @@ from dkvb.store import read_folder
 
 from .commands import dkvb, good
 
-SETTINGS = "bottleneck:rule=counts,n_codebooks=6,n_pairs=8,key_dim=3"
+SETTINGS = "kernel"
 
 
 def encoder(name, seed=0):

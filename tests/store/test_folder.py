@@ -8,14 +8,13 @@ import sys
 import numpy as np
 import pytest
 
-from dkvb import BottleneckClassifier
+from dkvb import KernelClassifier
 from dkvb._support.files import FileError
 from dkvb.estimators.registry import load_classifier, make_classifier
-from dkvb.rules import LeastSquares
 from dkvb.store import Entry, create, folder, open_folder, read_folder
 from dkvb.store.history import shortened
 
-from ..support.files.models import BOTTLENECKS, assert_same, bottleneck, rows
+from ..support.files.models import assert_same, bottleneck, rows
 from .faults import reference
 from .shared import assert_same_state, learned
 
@@ -24,88 +23,45 @@ def names(path):
     return sorted(p.name.partition("-")[0] for p in path.iterdir())
 
 
-@pytest.mark.parametrize("name", BOTTLENECKS)
-def test_snapshot_and_journal_are_the_model(path, name):
+def test_snapshot_and_journal_are_the_model(path):
     X, y = rows()
     batches = [(X[:20], y[:20]), (X[20:25], y[20:25]), (X[25:], y[25:])]
-    with create(path, learned(name, batches[0])) as model:
+    with create(path, learned("kernel", batches[0])) as model:
         before = (path / "model.safetensors").read_bytes()
         for part in batches[1:]:
             assert model.learn(*part) == len(part[1])
         assert (path / "model.safetensors").read_bytes() == before
-        assert_same(model.classifier, learned(name, *batches), X)
+        assert_same(model.classifier, learned("kernel", *batches), X)
     found = read_folder(path)
-    assert_same(found.classifier, learned(name, *batches), X)
-    # What the state does not hold, no journal holds once the model is closed.
-    assert found.pending == (0 if found.classifier.rule_.journals_embeddings else 2)
+    assert_same(found.classifier, learned("kernel", *batches), X)
+    assert found.pending == 2
     assert [(e.operation, e.count) for e in found.history] == [
         ("fit", 20), ("learn", 5), ("learn", len(X) - 25),
     ]  # fmt: skip
     with open_folder(path) as model:
         model.compact()
-    assert names(path) == ["keys", "lock", "model.safetensors"]
+    assert names(path) == ["lock", "model.safetensors"]
     again = read_folder(path)
     assert_same(again.classifier, found.classifier, X)
     assert again.history == found.history
     assert again.pending == 0
 
 
-@pytest.mark.parametrize("stored", [False, True])
-def test_no_journal_holds_embeddings_once_a_model_is_closed(path, stored):
-    X, y = rows()
-    rule = LeastSquares(store_samples=stored)
-    whole = BottleneckClassifier({"n_codebooks": 4, "n_pairs": 8}, rule=rule).fit(X[:20], y[:20])
-    with create(path, whole) as model:
-        model.learn(X[20:], y[20:])
-        assert (path / "journal").exists()
-    assert (path / "journal").exists() == stored
-    assert_same_state(read_folder(path).classifier, whole.partial_fit(X[20:], y[20:]))
-
-
-def test_a_model_whose_disk_is_full_is_closed_all_the_same(path, monkeypatch):
-    X, y = rows()
-    model = create(path, learned("least_squares", (X, y)))
-    model.learn(X[:3], y[:3])
-    with monkeypatch.context() as full:
-        full.setattr(folder.files, "write", _no_space)
-        model.close()
-    with open_folder(path) as again:
-        assert again.model.pending == 1
-        assert_same_state(again.classifier, learned("least_squares", (X, y), (X[:3], y[:3])))
-    assert read_folder(path).pending == 0
-
-
-def _no_space(*_, **__):
-    raise OSError(28, "No space left on device")
-
-
 def test_a_model_can_be_read_while_it_is_open_and_its_snapshot_is_never_stale(path):
     X, y = rows()
-    with create(path, learned("counts", (X, y)), encoder="eyes") as model:
+    with create(path, learned("kernel", (X, y)), encoder="eyes") as model:
         model.learn(X[:3], y[:3])
         assert read_folder(path).encoder == "eyes"
         assert_same(read_folder(path).classifier, model.classifier, X)
-        for reading in (BottleneckClassifier.load, load_classifier):
+        for reading in (KernelClassifier.load, load_classifier):
             with pytest.raises(FileError, match="which lacks what the journal beside it holds"):
                 reading(path / "model.safetensors")
         model.compact()
-        plain = BottleneckClassifier.load(path / "model.safetensors")
+        plain = KernelClassifier.load(path / "model.safetensors")
         assert_same(plain, model.classifier, X)
 
 
-def test_the_journal_holds_no_inputs(path):
-    X, y = rows()
-    for name in ("counts", "least_squares"):
-        with create(path, learned(name, (X, y)), overwrite=True) as model:
-            model.learn(X[:7], y[:7])
-            content = (path / "journal").read_bytes()
-        assert b"yak" in content
-        for row in X[:7]:
-            assert row.tobytes()[:8] not in content
-            assert row[:4].astype(np.float64).tobytes()[:16] not in content
-
-
-@pytest.mark.parametrize("name", ["kernel", "counts", "samples", "least_squares"])
+@pytest.mark.parametrize("name", ["kernel"])
 def test_a_label_that_was_corrected_is_gone_from_every_file_after_compaction(path, name):
     X, y = rows()
     with create(path, reference(name, (X, y))) as model:
@@ -119,7 +75,7 @@ def test_a_label_that_was_corrected_is_gone_from_every_file_after_compaction(pat
     assert [(e.operation, e.count) for e in history] == [("fit", 60), ("learn", 5), ("relabel", 5)]
 
 
-@pytest.mark.parametrize("name", ["counts", "samples"])
+@pytest.mark.parametrize("name", ["kernel"])
 def test_what_is_forgotten_is_gone_from_every_file(path, name):
     X, y = rows()
     with create(path, learned(name, (X, y))) as model:
@@ -129,7 +85,7 @@ def test_what_is_forgotten_is_gone_from_every_file(path, name):
             b"secret-word of a process that was killed"
         )
         assert model.forget("secret-word") == 5
-        assert names(path) == ["keys", "lock", "model.safetensors"]
+        assert names(path) == ["lock", "model.safetensors"]
         assert all(b"secret-word" not in p.read_bytes() for p in path.iterdir())
         assert_same_state(model.classifier, learned(name, (X, y)))
         model.learn(X[:9], y[:9])
@@ -143,14 +99,14 @@ def test_what_is_forgotten_is_gone_from_every_file(path, name):
 
 def test_merge(path):
     (X, y), (X2, y2), (X3, y3) = rows(0), rows(1), rows(2)
-    with create(path, learned("counts", (X, y))) as model:
+    with create(path, learned("kernel", (X, y))) as model:
         model.learn(X2, y2)
-        others = [learned("counts", (X3, y3)), learned("counts", (X, y))]
+        others = [learned("kernel", (X3, y3)), learned("kernel", (X, y))]
         assert model.merge(*others) == 120
-        stranger = bottleneck("sgd").fit(X, y)
-        with pytest.raises(ValueError, match="expected rule='counts'"):
+        stranger = bottleneck().fit(X, y)
+        with pytest.raises(TypeError, match="other: expected a KernelClassifier"):
             model.merge(others[0], stranger)
-        expected = learned("counts", (X, y), (X2, y2), (X3, y3), (X, y))
+        expected = learned("kernel", (X, y), (X2, y2), (X3, y3), (X, y))
         assert_same_state(model.classifier, expected)
     assert_same_state(read_folder(path).classifier, expected)
 
@@ -161,7 +117,7 @@ def test_baselines_live_in_folders_too(path, name):
     with create(path, make_classifier(name).fit(X[:30], y[:30]), rows=30) as model:
         assert model.learn(X[30:], y[30:]) == 30
         expected = make_classifier(name).fit(X[:30], y[:30]).partial_fit(X[30:], y[30:])
-        with pytest.raises(ValueError, match="forget: expected a bottleneck"):
+        with pytest.raises(ValueError, match="forget: expected a KernelClassifier"):
             model.forget("yak")
         with pytest.raises(ValueError, match="NaN"):
             model.learn(np.full((2, 6), np.nan), ["yak"] * 2)
@@ -172,7 +128,7 @@ def test_baselines_live_in_folders_too(path, name):
 
 def test_wrong_operations_change_nothing(path):
     X, y = rows()
-    with create(path, learned("counts", (X, y))) as model:
+    with create(path, learned("kernel", (X, y))) as model:
         model.learn(X[:3], y[:3])
         before = {p.name: p.read_bytes() for p in path.iterdir()}
         for wrong in (
@@ -182,13 +138,13 @@ def test_wrong_operations_change_nothing(path):
             lambda: model.learn(X, y[:-1]),
             lambda: model.forget("nobody"),
             lambda: model.forget_samples(X + 1, y),
-            lambda: model.merge(bottleneck("sgd").fit(X, y)),
+            lambda: model.merge(bottleneck().fit(X, y)),
         ):
             with pytest.raises((ValueError, TypeError)):
                 wrong()
             assert {p.name: p.read_bytes() for p in path.iterdir()} == before
             assert_same(model.classifier, read_folder(path).classifier, X)
-        sgd = bottleneck("sgd").fit(X, y)
+        sgd = bottleneck().fit(X, y)
     with create(path, sgd, overwrite=True) as model, pytest.raises(ValueError, match="forget"):
         model.forget("yak")
 
@@ -200,22 +156,23 @@ def test_creating_and_opening(path, tmp_path):
     with pytest.raises(FileError, match="expected the folder of a model"):
         read_folder(tmp_path)
     with pytest.raises(ValueError, match="expected one that has learned"):
-        create(path, bottleneck("counts"))
+        create(path, learned("kernel"))
     (tmp_path / "file").write_text("")
     with pytest.raises(ValueError, match="got the file"):
-        create(tmp_path / "file", learned("counts", (X, y)))
-    create(path, learned("counts", (X, y))).close()
+        create(tmp_path / "file", learned("kernel", (X, y)))
+    create(path, learned("kernel", (X, y))).close()
     with pytest.raises(ValueError, match="there is a model"):
-        create(path, learned("counts", (X, y)))
-    other = make_classifier("bottleneck", {"rule": "counts", "n_codebooks": 3, "key_dim": 2})
+        create(path, learned("kernel", (X, y)))
+    other = make_classifier("bottleneck", {"n_codebooks": 3, "key_dim": 2})
     with create(path, other.fit(X, y), overwrite=True) as model:
         assert_same(model.classifier, read_folder(path).classifier, X)
-    assert names(path) == ["keys", "lock", "model.safetensors"]  # the old keys are gone
+    create(path, learned("kernel", (X, y)), overwrite=True).close()
+    assert names(path) == ["lock", "model.safetensors"]  # the old keys are gone
 
 
 def test_one_writer_at_a_time(path):
     X, y = rows()
-    model = create(path, learned("counts", (X, y)))
+    model = create(path, learned("kernel", (X, y)))
     with pytest.raises(BlockingIOError, match=f"process {os.getpid()} is changing this model"):
         open_folder(path)
     model.close()
@@ -243,9 +200,9 @@ def test_one_writer_at_a_time(path):
 
 def test_compaction_when_a_journal_grows(path, monkeypatch):
     X, y = rows()
-    monkeypatch.setattr(folder, "MOST_BYTES", 3000)
+    monkeypatch.setattr(folder, "MOST_BYTES", 2500)
     monkeypatch.setattr(folder.ModelFolder, "_size", lambda self: 0)
-    with create(path, learned("counts", (X, y))) as model:
+    with create(path, learned("kernel", (X, y))) as model:
         sizes = []
         for _ in range(8):
             model.learn(X[:2], y[:2])
@@ -262,7 +219,7 @@ def test_compaction_when_a_journal_grows(path, monkeypatch):
 
 
 def test_history_is_shortened_but_adds_up():
-    many = tuple(Entry("learn" if i % 50 else "forget", i, str(i)) for i in range(1000))
+    many = tuple(Entry("learn" if i % 50 else "forget", i, str(i), str(i)) for i in range(1000))
     short = shortened(many, most=999)
     assert len(short) < 600
     assert sum(e.count for e in short) == sum(e.count for e in many)

@@ -26,15 +26,23 @@ def content(folder):
 def model(path):
     """The folder of a model with a journal."""
     X, y = rows()
-    with create(path, learned("counts", (X, y))) as folder:
+    with create(path, learned("kernel", (X, y))) as folder:
         folder.learn(X[:3], y[:3])
+    return path
+
+
+@pytest.fixture
+def keyed(path):
+    """The folder of a model with a file of keys."""
+    create(path, learned("bottleneck", rows())).close()
     return path
 
 
 @pytest.mark.parametrize("name", OWN)
 @pytest.mark.parametrize("kind", ["link", "dangling link", "folder", "pipe"])
-def test_a_link_in_a_model_folder_is_refused_and_never_followed(model, tmp_path, name, kind):
+def test_a_link_in_a_model_folder_is_refused_and_never_followed(request, tmp_path, name, kind):
     X, y = rows()
+    model = request.getfixturevalue("keyed" if name.startswith("keys") else "model")
     own = next(model.glob(name))
     mine = tmp_path / "mine"
     mine.write_bytes(own.read_bytes() if kind == "link" else b"")
@@ -48,7 +56,7 @@ def test_a_link_in_a_model_folder_is_refused_and_never_followed(model, tmp_path,
         own.symlink_to(mine if kind == "link" else tmp_path / "nothing")
     for wrong in (
         lambda: open_folder(model),
-        lambda: create(model, learned("counts", (X, y)), overwrite=True),
+        lambda: create(model, learned("kernel", (X, y)), overwrite=True),
     ):
         with pytest.raises(FileError, match="expected a regular file"):
             wrong()
@@ -60,15 +68,16 @@ def test_a_link_in_a_model_folder_is_refused_and_never_followed(model, tmp_path,
 
 
 @pytest.mark.parametrize("name", OWN)
-def test_a_link_that_comes_while_a_model_is_open_is_not_written_through(model, tmp_path, name):
+def test_a_link_that_comes_while_a_model_is_open_is_not_written_through(request, tmp_path, name):
     X, y = rows()
+    model = request.getfixturevalue("keyed" if name.startswith("keys") else "model")
     mine = tmp_path / "mine"
     mine.write_bytes(b"precious")
     with open_folder(model) as folder:
         own = next(model.glob(name))
         own.unlink()
         own.symlink_to(mine)
-        for change in (lambda: folder.learn(X[:2], y[:2]), lambda: folder.forget("yak")):
+        for change in (lambda: folder.learn(X[:2], y[:2]), folder.compact):
             with pytest.raises(FileError, match="expected a regular file"):
                 change()
     assert mine.read_bytes() == b"precious"
@@ -84,10 +93,10 @@ def test_a_hard_linked_copy_does_not_change_with_the_model(model, tmp_path):
     with open_folder(model) as folder:
         folder.learn(X[3:5], y[3:5])
         assert_same(
-            folder.classifier, learned("counts", (X, y), (X[:3], y[:3]), (X[3:5], y[3:5])), X
+            folder.classifier, learned("kernel", (X, y), (X[:3], y[:3]), (X[3:5], y[3:5])), X
         )
     assert content(copy) == before
-    assert_same_state(read_folder(copy).classifier, learned("counts", (X, y), (X[:3], y[:3])))
+    assert_same_state(read_folder(copy).classifier, learned("kernel", (X, y), (X[:3], y[:3])))
 
 
 FOREIGN = [
@@ -103,7 +112,7 @@ def test_a_folder_that_is_not_empty_and_holds_no_model_is_refused(path, name, ov
     path.mkdir()
     (path / name).write_bytes(b"precious")
     with pytest.raises(ValueError, match="expected a new or an empty folder"):
-        create(path, learned("counts", (X, y)), overwrite=overwrite)
+        create(path, learned("kernel", (X, y)), overwrite=overwrite)
     assert content(path) == {name: b"precious"}
     np.savez(path.parent / "rows.npz", x=X, y=y)
     done = dkvb("fit", path, "--data", path.parent / "rows.npz", *["--overwrite"][: int(overwrite)])
@@ -112,19 +121,19 @@ def test_a_folder_that_is_not_empty_and_holds_no_model_is_refused(path, name, ov
     assert content(path) == {name: b"precious"}
 
 
-def test_overwriting_removes_only_what_the_replaced_snapshot_names(model):
+def test_overwriting_removes_only_what_the_replaced_snapshot_names(keyed):
+    model = keyed
     X, y = rows()
     foreign = {name: b"precious" for name in FOREIGN if name not in ("journal", "lock")}
     for name, text in foreign.items():
         (model / name).write_bytes(text)
     old = next(p.name for p in model.glob("keys-*") if p.name not in foreign)
-    head = learned("counts", (X, y))
+    head = learned("bottleneck", (X, y))
     head.save(model / "head", keys=model / "keys-mine.safetensors")
-    other = make_classifier("bottleneck", {"rule": "counts", "n_codebooks": 3, "key_dim": 2})
+    other = make_classifier("bottleneck", {"n_codebooks": 3, "key_dim": 2})
     create(model, other.fit(X, y), overwrite=True).close()
     with open_folder(model) as folder:
         folder.learn(X[:2], y[:2])
-        folder.forget("yak")
     left = content(model)
     assert {name: left[name] for name in foreign} == foreign
     assert old not in left
@@ -136,7 +145,7 @@ def test_a_journal_of_somebody_else_stops_overwriting(model):
     (model / "journal").write_text("Dear diary, today I learned about classifiers.")
     before = content(model)
     with pytest.raises(FileError, match="journal: expected the journal of a model"):
-        create(model, learned("counts", (X, y)), overwrite=True)
+        create(model, learned("kernel", (X, y)), overwrite=True)
     del before["lock"]
     assert content(model).items() >= before.items()
 
@@ -147,8 +156,8 @@ def test_a_damaged_journal_or_snapshot_does_not_stop_overwriting(model):
         spoilt = bytearray((model / name).read_bytes())
         spoilt[-20] ^= 1
         (model / name).write_bytes(spoilt)
-    create(model, learned("counts", (X, y)), overwrite=True).close()
-    assert_same(read_folder(model).classifier, learned("counts", (X, y)), X)
+    create(model, learned("kernel", (X, y)), overwrite=True).close()
+    assert_same(read_folder(model).classifier, learned("kernel", (X, y)), X)
 
 
 def test_what_a_killed_fit_left_does_not_stop_the_next_one(path):
@@ -162,7 +171,7 @@ def test_what_a_killed_fit_left_does_not_stop_the_next_one(path):
         ".model.safetensors.89abcdef.unfinished",
     ):
         (path / left).write_bytes(b"")
-    create(path, learned("counts", (X, y))).close()
+    create(path, learned("bottleneck", (X, y))).close()
     assert sorted(content(path)) == [
         f"keys-{keys().fingerprint[:16]}.safetensors", "lock", "model.safetensors",
     ]  # fmt: skip
@@ -182,10 +191,11 @@ def test_leftovers_of_killed_processes_go_when_a_model_is_opened_for_writing(mod
     assert sorted(content(model)) == sorted(before)
 
 
-def test_a_killed_overwrite_leaves_no_keys_behind(model, monkeypatch):
+def test_a_killed_overwrite_leaves_no_keys_behind(keyed, monkeypatch):
     """Between the rename of the snapshot and the removal of the old keys."""
+    model = keyed
     X, y = rows()
-    other = make_classifier("bottleneck", {"rule": "counts", "n_codebooks": 3, "key_dim": 2})
+    other = make_classifier("bottleneck", {"n_codebooks": 3, "key_dim": 2})
     other.fit(X, y)
     with monkeypatch.context() as context:
         context.setattr("dkvb.store.folder.ModelFolder._clean", lambda self: None)
@@ -222,7 +232,7 @@ def mode(path):
 
 def test_new_models_are_private_and_modes_are_kept(path):
     X, y = rows()
-    with create(path, learned("counts", (X, y))) as folder:
+    with create(path, learned("kernel", (X, y))) as folder:
         folder.learn(X[:3], y[:3])
         assert {mode(p) for p in path.iterdir()} == {0o600}
         for p in path.iterdir():
@@ -234,12 +244,12 @@ def test_new_models_are_private_and_modes_are_kept(path):
         assert {mode(p) for p in path.iterdir()} == {0o640}
         folder.compact()
         assert {mode(p) for p in path.iterdir()} == {0o640}
-    other = make_classifier("bottleneck", {"rule": "counts", "n_codebooks": 3, "key_dim": 2})
+    other = make_classifier("bottleneck", {"n_codebooks": 3, "key_dim": 2})
     create(path, other.fit(X, y), overwrite=True).close()
     assert {mode(p) for p in path.iterdir()} == {0o640}
     file = path.parent / "model.safetensors"
-    learned("counts", (X, y)).save(file)
+    learned("kernel", (X, y)).save(file)
     assert mode(file) == 0o600
     file.chmod(0o664)
-    learned("counts", (X, y)).save(file)
+    learned("kernel", (X, y)).save(file)
     assert mode(file) == 0o664

@@ -18,7 +18,7 @@ OPERATIONS = {
     "learn": lambda model, X, y: model.learn(X[3:5], y[3:5]),
     "forget": lambda model, X, y: model.forget("bee"),
     "forget_samples": lambda model, X, y: model.forget_samples(X[:4], y[:4]),
-    "merge": lambda model, X, y: model.merge(learned("counts", (X, y))),
+    "merge": lambda model, X, y: model.merge(learned("kernel", (X, y))),
     "compact": lambda model, X, y: model.compact(),
 }
 STEPS = ("write_all", "sync", "rename", "sync_folder", "remove")
@@ -29,7 +29,7 @@ def test_a_full_disk_at_any_step_leaves_the_old_model_or_the_new_one(path, opera
     X, y = rows()
     failed = 0
     for number in range(1, 40):
-        model = create(path, learned("counts", (X, y)), overwrite=True)
+        model = create(path, learned("kernel", (X, y)), overwrite=True)
         if operation != "first learn":
             model.learn(X[:3], y[:3])
         before = {**model.classifier.state_tensors()}
@@ -75,7 +75,7 @@ def _failing(context, number):
 
 
 def _after(operation, X, y):
-    model = learned("counts", (X, y))
+    model = learned("kernel", (X, y))
     if operation != "first learn":
         model.partial_fit(X[:3], y[:3])
     if operation == "first learn":
@@ -86,7 +86,7 @@ def _after(operation, X, y):
         return model.forget("bee")
     if operation == "forget_samples":
         return model.forget_samples(X[:4], y[:4])
-    return model.merge(learned("counts", (X, y))) if operation == "merge" else model
+    return model.merge(learned("kernel", (X, y))) if operation == "merge" else model
 
 
 def _equal(one, other):
@@ -106,7 +106,7 @@ def test_a_disk_that_is_really_full(tmp_path):
     try:
         X, y = rows()
         many = np.tile(X, (10, 1))
-        model = create(place / "model", learned("counts", (X, y)))
+        model = create(place / "model", learned("kernel", (X, y)))
         done, full = [], []
         while len(full) < 4:
             part = many + len(done), ["more"] * len(many)
@@ -117,7 +117,7 @@ def test_a_disk_that_is_really_full(tmp_path):
                     model.compact()
             except OSError as error:
                 full.append(error.errno)
-                expected = learned("counts", (X, y), *done)
+                expected = learned("kernel", (X, y), *done)
                 assert_same_state(read_folder(place / "model").classifier, expected)
                 assert_same_state(model.classifier, expected)
         assert set(full) == {errno.ENOSPC}

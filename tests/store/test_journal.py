@@ -1,28 +1,24 @@
 """The journal: whole records count, cut ones do not, damaged ones are an error."""
 
-import shutil
 import warnings
-from copy import copy
 
-import numpy as np
 import pytest
 
 from dkvb._support.files import FileError
 from dkvb.store import create, folder, journal, open_folder, read_folder
 
-from ..support.files.make_golden import GOLDEN
 from ..support.files.models import rows
 from .shared import assert_same_state, learned
 
 
 def test_every_cut_of_the_journal_keeps_whole_records(path):
     X, y = rows()
-    with create(path, learned("counts", (X, y))) as model:
-        ends, expected = [], [learned("counts", (X, y))]
+    with create(path, learned("kernel", (X, y))) as model:
+        ends, expected = [], [learned("kernel", (X, y))]
         for start in (0, 4, 8):
             model.learn(X[start : start + 4], y[start : start + 4])
             ends.append((path / "journal").stat().st_size)
-            expected.append(learned("counts", (X, y), (X[: start + 4], y[: start + 4])))
+            expected.append(learned("kernel", (X, y), (X[: start + 4], y[: start + 4])))
     whole = (path / "journal").read_bytes()
     first = 12 + int.from_bytes(whole[:8], "little")  # which is written together with the next
     for length in [0, *range(first, len(whole), 37)]:
@@ -42,20 +38,20 @@ def test_every_cut_of_the_journal_keeps_whole_records(path):
 
 def test_what_was_cut_off_is_gone_after_the_next_record(path):
     X, y = rows()
-    with create(path, learned("counts", (X, y))) as model:
+    with create(path, learned("kernel", (X, y))) as model:
         model.learn(X[:1], y[:1])
         model.learn(X, y)
     whole = (path / "journal").read_bytes()
     (path / "journal").write_bytes(whole[:-5])
     with pytest.warns(journal.JournalWarning), open_folder(path) as model:
         model.learn(X[1:2], y[1:2])  # a shorter record than the one that was cut off
-    expected = learned("counts", (X, y), (X[:2], y[:2]))
+    expected = learned("kernel", (X, y), (X[:2], y[:2]))
     assert_same_state(read_folder(path).classifier, expected)
 
 
 def test_a_journal_that_is_damaged_inside_is_refused(path):
     X, y = rows()
-    with create(path, learned("counts", (X, y))) as model:
+    with create(path, learned("kernel", (X, y))) as model:
         model.learn(X[:4], y[:4])
         first = (path / "journal").stat().st_size
         model.learn(X[4:8], y[4:8])
@@ -70,7 +66,7 @@ def test_a_journal_that_is_damaged_inside_is_refused(path):
 
 def test_a_failed_compaction_does_not_fail_what_was_learned(path, monkeypatch):
     X, y = rows()
-    with create(path, learned("counts", (X, y))) as model:
+    with create(path, learned("kernel", (X, y))) as model:
         monkeypatch.setattr(folder, "MOST_SECONDS", 0.0)
         model.learn(X[:2], y[:2])
         with monkeypatch.context() as context:
@@ -79,7 +75,7 @@ def test_a_failed_compaction_does_not_fail_what_was_learned(path, monkeypatch):
         assert model.model.pending == 2
         assert model.learn(X[5:7], y[5:7]) == 2
         assert model.model.pending == 1
-    assert_same_state(read_folder(path).classifier, learned("counts", (X, y), (X[:7], y[:7])))
+    assert_same_state(read_folder(path).classifier, learned("kernel", (X, y), (X[:7], y[:7])))
 
 
 def _no_space(self):
@@ -88,7 +84,7 @@ def _no_space(self):
 
 def test_the_journal_of_another_snapshot_is_not_read(path):
     X, y = rows()
-    with create(path, learned("counts", (X, y))) as model:
+    with create(path, learned("kernel", (X, y))) as model:
         model.learn(X[:4], y[:4])
         stale = (path / "journal").read_bytes()
         model.forget("yak")
@@ -99,23 +95,3 @@ def test_the_journal_of_another_snapshot_is_not_read(path):
     found = read_folder(path)
     assert found.pending == 1
     assert "yak" not in found.classifier.classes_
-
-
-@pytest.mark.parametrize("version", ["v1", "v2"])
-def test_learning_goes_on_after_a_journal_of_an_older_format(path, version):
-    shutil.copytree(GOLDEN / version / "folder", path)
-    before = read_folder(path)
-    assert before.pending
-    rng = np.random.default_rng(0)
-    batches = [(rng.normal(size=(3, before.width)), [label] * 3) for label in ("elk", "fox")]
-    expected = copy(before.classifier)
-    with open_folder(path) as model:
-        for batch in batches:
-            model.learn(*batch)
-            expected.partial_fit(*batch)
-        assert model.model.pending == 2  # the older journal became a snapshot
-    found = read_folder(path)
-    assert_same_state(found.classifier, expected)
-    assert [e.operation for e in found.history] == [
-        *(e.operation for e in before.history), "learn", "learn",
-    ]  # fmt: skip

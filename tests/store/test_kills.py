@@ -12,7 +12,7 @@ import pytest
 def run(module, *arguments):
     done = subprocess.run(
         [sys.executable, "-m", f"tests.store.{module}", *arguments],
-        cwd=Path(__file__).parents[3],
+        cwd=Path(__file__).parents[2],
         # No threads, so that children can be forked.
         env={**os.environ, "OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"},
         capture_output=True,

@@ -18,11 +18,11 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import dkvb as library
-from dkvb import BottleneckClassifier
+from dkvb import KernelClassifier
 from dkvb._support.files import FileError
 from dkvb.bottleneck.heads import Projection
 from dkvb.cli import _answers, app
-from dkvb.kernels.nearest import again, cpu
+from dkvb.kernels.nearest import cpu, rescore
 from dkvb.store import create, open_folder
 
 from ..support.files.models import bottleneck, keys, rows
@@ -37,7 +37,7 @@ def place(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda handle: None)
     X, y = rows()
     np.savez("rows.npz", x=X, y=y)
-    create("model", learned("counts", (X, y))).close()
+    create("model", learned("kernel", (X, y))).close()
     return tmp_path
 
 
@@ -71,11 +71,11 @@ def test_a_snapshot_under_another_name_is_refused_beside_its_journal(place):
 
 def test_load_takes_folders_and_files(place):
     X, y = rows()
-    clf = learned("counts", (X, y))
+    clf = learned("kernel", (X, y))
     clf.save("file")
     for name in ("model", "file", place / "model"):
         found = library.load(name)
-        assert isinstance(found, BottleneckClassifier)
+        assert isinstance(found, KernelClassifier)
         assert np.array_equal(found.predict_proba(X), clf.predict_proba(X))
     keys().save("keys")
     with pytest.raises(FileError, match="expected a file of estimator; got keys"):
@@ -110,7 +110,7 @@ def test_answers_are_written_as_they_come(place):
     """In parts: of the first, nothing is known but that it is unlike all that was learned."""
     X, y = rows()
     X = np.concatenate([X[:3] + 1000, X])
-    clf = learned("counts", (X[3:], y)).set_params(novelty_threshold=0.999)
+    clf = learned("bottleneck", (X[3:], y)).set_params(novelty_threshold=0.999)
     for suffix in ("csv", "jsonl", "npz", "parquet"):
         for name, size in (("parts", 3), ("whole", 1000)):
             answers = _answers.predict(clf, X, None, 2, rows=size)
@@ -145,7 +145,7 @@ def test_top_names_so_many_classes(place):
 
 def test_a_rejected_item_is_unknown_and_its_runner_up_is_the_likeliest_class(place):
     X, y = rows()
-    clf = learned("counts", (X, y))
+    clf = learned("kernel", (X, y))
     far = clf.ask(X)
     rejected = replace(far, labels=np.array(["unknown"] * len(X)))
     for before, after in zip(far.records(), rejected.records(), strict=True):
@@ -156,7 +156,7 @@ def test_a_rejected_item_is_unknown_and_its_runner_up_is_the_likeliest_class(pla
 def test_a_table_fits_eighty_columns(place):
     X, y = rows()
     names = [f"a/very/long/folder/of/photos/from/last/summer/{i:04}.jpeg" for i in range(len(X))]
-    (answers,) = _answers.predict(learned("counts", (X, y)), X, names, None)
+    (answers,) = _answers.predict(learned("kernel", (X, y)), X, names, None)
     console = Console(width=80, file=io.StringIO())
     console.print(_answers._table(answers.records()))
     lines = console.file.getvalue().splitlines()
@@ -172,7 +172,7 @@ def test_a_table_of_several_labels_names_each_once_in_eighty_columns(place, top)
     X, y = rows()
     y = np.array([f"{label} of a rather long name" for label in y])
     names = [f"photos/from/last/summer/{i:04}.jpeg" for i in range(len(X))]
-    (answers,) = _answers.predict(learned("counts", (X, y)), X, names, top)
+    (answers,) = _answers.predict(learned("kernel", (X, y)), X, names, top)
     console = Console(width=80, file=io.StringIO())
     console.print(_answers._table(answers.records()))
     text = console.file.getvalue()
@@ -204,7 +204,7 @@ def test_labels_that_the_model_does_not_know_are_reported_apart(place):
 def test_predict_finds_keys_and_distances_in_one_pass(place, monkeypatch, threshold):
     """Labels, probabilities and novelty of one file."""
     X, y = rows()
-    clf = bottleneck("counts", novelty_threshold=threshold).fit(X, y)
+    clf = bottleneck(novelty_threshold=threshold).fit(X, y)
     create("model", clf, overwrite=True).close()
     calls, keys = Counter(), clf.keys_
     assert len(X) != keys.projection.width
@@ -221,8 +221,8 @@ def test_predict_finds_keys_and_distances_in_one_pass(place, monkeypatch, thresh
 
     count(cpu, "search")
     count(cpu, "search_rows")
-    count(again, "distances")
-    count(again, "search_with_distances")
+    count(rescore, "distances")
+    count(rescore, "search_with_distances")
     count(Projection, "__call__")
     good("predict", "model", "--data", "rows.npz", "--json")
     assert +calls == {"search_with_distances": 1}
@@ -239,7 +239,7 @@ def photos(place, monkeypatch):
             pixels = rng.integers(0, 60, size=(24, 24, 3), dtype=np.uint8)
             pixels[:, :, channel] += 150
             Image.fromarray(pixels).save(place / "photos" / name / f"{i}.png")
-    spec = "bottleneck:rule=counts,n_codebooks=6,n_pairs=8,key_dim=3"
+    spec = "kernel"
     good("fit", "eyes", "--data", "photos", "--encoder", "efficientnet_lite0", "--classifier", spec)
     return place
 
@@ -279,7 +279,7 @@ def test_texts_as_arguments_and_from_standard_input(place, monkeypatch):
     texts = [("buzz buzz", "bee"), ("moo moo", "cow")] * 10
     lines = ["text,label", *(f"{text}{'!' * i},{label}" for i, (text, label) in enumerate(texts))]
     (place / "texts.csv").write_text("\n".join(lines) + "\n")
-    spec = "bottleneck:rule=counts,n_codebooks=6,n_pairs=4,key_dim=3"
+    spec = "kernel"
     good("fit", "words", "--data", "texts.csv", "--encoder", "words", "--classifier", spec)
     answers = json.loads(good("predict", "words", "buzz", "moo moo moo", "--json"))
     assert [(a["item"], a["label"]) for a in answers] == [("buzz", "bee"), ("moo moo moo", "cow")]

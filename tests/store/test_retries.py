@@ -30,7 +30,7 @@ def test_faults_at_system_calls(name):
 
 def test_an_error_after_the_rename_says_that_the_change_is_on_disk(path, monkeypatch):
     X, y = rows()
-    with create(path, learned("counts", (X, y))) as model:
+    with create(path, learned("kernel", (X, y))) as model:
         with monkeypatch.context() as context:
             context.setattr(atomic, "sync_folder", no_space)
             with pytest.raises(
@@ -42,27 +42,27 @@ def test_an_error_after_the_rename_says_that_the_change_is_on_disk(path, monkeyp
                 model.forget("bee")
         assert "bee" not in model.classifier.classes_
         assert model.learn(X[:3], y[:3], operation_id="monday") == 3
-        expected = learned("counts", (X, y), (X[:3], y[:3])).forget("bee")
+        expected = learned("kernel", (X, y), (X[:3], y[:3])).forget("bee")
         assert_same_state(model.classifier, expected)
     assert_same_state(read_folder(path).classifier, expected)
 
 
 def test_an_error_before_the_rename_leaves_the_model_as_it_was(path, monkeypatch):
     X, y = rows()
-    with create(path, learned("counts", (X, y))) as model:
+    with create(path, learned("kernel", (X, y))) as model:
         with monkeypatch.context() as context:
             context.setattr(atomic, "rename", no_space)
             for change in (lambda: model.learn(X[:3], y[:3]), lambda: model.forget("bee")):
                 with pytest.raises(OSError, match="No space left") as caught:
                     change()
                 assert not isinstance(caught.value, AppliedError)
-        assert_same_state(model.classifier, learned("counts", (X, y)))
+        assert_same_state(model.classifier, learned("kernel", (X, y)))
 
 
 def test_a_repeated_operation_counts_once(path):
     (X, y), (X2, y2) = rows(0), rows(1)
-    expected = learned("counts", (X, y), (X2, y2))
-    with create(path, learned("counts", (X, y))) as model:
+    expected = learned("kernel", (X, y), (X2, y2))
+    with create(path, learned("kernel", (X, y))) as model:
         for _ in range(2):
             assert model.learn(X2, y2, operation_id="a") == len(y2)
         assert_same_state(model.classifier, expected)
@@ -71,7 +71,7 @@ def test_a_repeated_operation_counts_once(path):
         model.compact()
         model.learn(X2, y2, operation_id="a")
         assert_same_state(model.classifier, expected)
-        other = learned("counts", (X[:9], y[:9]))
+        other = learned("kernel", (X[:9], y[:9]))
         for _ in range(2):
             assert model.merge(other, operation_id="b") == 9
             assert model.forget("bee", operation_id="c") == model.model.history[-1].count
@@ -94,7 +94,7 @@ def test_a_repeated_operation_counts_once(path):
 def test_operation_ids_on_the_command_line(path):
     (X, y), place = rows(), path.parent
     np.savez(place / "rows.npz", x=X, y=y)
-    create(path, learned("counts", (X, y))).close()
+    create(path, learned("kernel", (X, y))).close()
     for learn, forgot in (
         ("learned 60 rows", "forgot 30 rows"),
         ("operation 'monday' was done already", "operation 'tuesday' was done already"),
@@ -103,7 +103,7 @@ def test_operation_ids_on_the_command_line(path):
         assert said.startswith(learn)
         said = good("forget", path, "--label", "bee", "--operation-id", "tuesday")
         assert said.startswith(forgot)
-    expected = learned("counts", (X, y), (X, y)).forget("bee")
+    expected = learned("kernel", (X, y), (X, y)).forget("bee")
     assert_same_state(read_folder(path).classifier, expected)
 
 
@@ -114,7 +114,7 @@ def test_learning_after_an_interrupted_compaction_is_not_lost(path, monkeypatch,
     def interrupt(*_):
         raise error
 
-    with create(path, learned("counts", (X, y))) as model:
+    with create(path, learned("kernel", (X, y))) as model:
         model.learn(X[:3], y[:3])
         with monkeypatch.context() as context:
             context.setattr(folder, "MOST_SECONDS", 0.0)
@@ -125,7 +125,7 @@ def test_learning_after_an_interrupted_compaction_is_not_lost(path, monkeypatch,
                 with pytest.raises(error):
                     model.learn(X[3:5], y[3:5], operation_id="b")
         model.learn(X[3:5], y[3:5], operation_id="b")
-        expected = learned("counts", (X, y), (X[:5], y[:5]))
+        expected = learned("kernel", (X, y), (X[:5], y[:5]))
         assert_same_state(model.classifier, expected)
         assert_same_state(read_folder(path).classifier, expected)
         model.forget("bee")
@@ -134,19 +134,19 @@ def test_learning_after_an_interrupted_compaction_is_not_lost(path, monkeypatch,
 
 def test_memory_is_read_again_when_reading_after_an_error_failed_too(path, monkeypatch):
     X, y = rows()
-    with create(path, learned("counts", (X, y))) as model:
+    with create(path, learned("kernel", (X, y))) as model:
         with monkeypatch.context() as context:
             context.setattr(atomic, "sync_folder", no_space)
             context.setattr(folder, "read_folder", no_space)
             with pytest.raises(OSError, match="No space left") as caught:
                 model.learn(X[:3], y[:3])
             assert "whether the change is on disk is not known" in caught.value.__notes__[0]
-        assert_same_state(model.classifier, learned("counts", (X, y), (X[:3], y[:3])))
+        assert_same_state(model.classifier, learned("kernel", (X, y), (X[:3], y[:3])))
 
 
 def test_a_flipped_bit_in_the_last_record_is_damage(path):
     X, y = rows()
-    with create(path, learned("counts", (X, y))) as model:
+    with create(path, learned("kernel", (X, y))) as model:
         model.learn(X[:4], y[:4])
         first = (path / "journal").stat().st_size
         model.learn(X[4:8], y[4:8])
@@ -169,7 +169,7 @@ def test_a_flipped_bit_in_the_last_record_is_damage(path):
 
 def test_forgetting_two_labels_is_one_operation(path, monkeypatch):
     X, y = rows()
-    with create(path, learned("counts", (X, y))) as model:
+    with create(path, learned("kernel", (X, y))) as model:
         calls = []
         real = atomic.rename
         monkeypatch.setattr(atomic, "rename", lambda old, new: calls.append(new) or real(old, new))
@@ -188,7 +188,7 @@ def test_forgetting_two_labels_is_one_operation(path, monkeypatch):
 def test_merging_a_model_twice_is_refused(path):
     (X, y), other = rows(), path.parent / "other"
     for place in (path, other):
-        create(place, learned("counts", (X, y))).close()
+        create(place, learned("kernel", (X, y))).close()
     for others in (
         [other, other],
         [other, other / "model.safetensors"],
@@ -205,10 +205,10 @@ def test_merging_a_model_twice_is_refused(path):
     done = dkvb("merge", path, copy)
     assert done.exit_code == 2
     assert "a copy of one that is there already" in done.stderr
-    clf = learned("counts", (X, y))
+    clf = learned("kernel", (X, y))
     with open_folder(path) as model, pytest.raises(ValueError, match="would count twice"):
         model.merge(clf, clf)
-    assert_same_state(read_folder(path).classifier, learned("counts", (X, y)))
+    assert_same_state(read_folder(path).classifier, learned("kernel", (X, y)))
     done = dkvb("merge", path, later)
     assert done.exit_code == 0
     assert "what was learned before that counts twice" in done.stderr
@@ -216,7 +216,7 @@ def test_merging_a_model_twice_is_refused(path):
 
 def test_a_digest_tells_what_was_learned_before_until_something_is_forgotten(path):
     X, y = rows()
-    with create(path, learned("counts", (X, y))) as model:
+    with create(path, learned("kernel", (X, y))) as model:
         model.learn(X[:5], y[:5])
         assert model.learned_before(X[:5], y[:5]).operation == "learn"
         assert model.learned_before(X[:4], y[:4]) is None

@@ -28,7 +28,7 @@ def save(name, X, y):
     return name
 
 
-@pytest.mark.parametrize("classifier", ["kernel", "bottleneck:rule=counts", "prototypes"])
+@pytest.mark.parametrize("classifier", ["kernel", "prototypes"])
 def test_inspect_and_history_import_no_torch(tmp_path, monkeypatch, classifier):
     monkeypatch.chdir(tmp_path)
     X, y = rows()
@@ -44,12 +44,12 @@ def test_inspect_and_history_import_no_torch(tmp_path, monkeypatch, classifier):
     assert "learn" in done.stdout
 
 
-@pytest.mark.parametrize("name", ["kernel", "counts", "samples", "least_squares", "sgd"])
+@pytest.mark.parametrize("name", ["kernel", "bottleneck"])
 def test_a_summary_is_what_the_model_itself_says(path, name):
     X, y = rows()
     with create(path, reference(name, (X, y)), encoder="eyes", with_summary=True) as model:
         steps = [lambda: None, lambda: model.learn(X[:3] + 1, ["elk"] * 3), model.compact]
-        if name not in ("sgd", "least_squares"):
+        if name == "kernel":
             steps += [lambda: model.forget("bee"), lambda: model.relabel(X[:1], y[:1], ["bee"])]
         for step in steps:
             step()
@@ -85,7 +85,7 @@ def test_a_forgotten_label_is_in_no_summary(path):
 
 def test_a_tensor_that_was_changed_is_told_though_only_headers_are_needed(path):
     X, y = rows()
-    create(path, reference("counts", (X, y)), with_summary=True).close()
+    create(path, reference("bottleneck", (X, y)), with_summary=True).close()
     keys = next(path.glob("keys-*"))
     for file in (keys, path / "model.safetensors"):
         whole = file.read_bytes()
@@ -129,7 +129,7 @@ def test_a_summary_that_was_changed_is_damage(path, odd):
         read_summary(path)
 
 
-@pytest.mark.parametrize("classifier", ["kernel", "bottleneck:rule=counts"])
+@pytest.mark.parametrize("classifier", ["kernel"])
 def test_a_model_that_has_forgotten_everything_can_be_inspected_and_learns_again(
     tmp_path, monkeypatch, classifier
 ):

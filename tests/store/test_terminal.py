@@ -26,7 +26,7 @@ def model(path, monkeypatch):
     X, y = rows()
     bad = np.array(NASTY)[np.arange(len(y)) % len(NASTY)]
     monkeypatch.setattr(labels, "check_texts", lambda *_: None)
-    create(path, learned("counts", (X, bad)), encoder="eyes\x1b[31m").close()
+    create(path, learned("kernel", (X, bad)), encoder="eyes\x1b[31m").close()
     np.savez(path.parent / "rows.npz", x=X)
     return path
 

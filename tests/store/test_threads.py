@@ -21,7 +21,7 @@ def batch(label):
     return rng.normal(size=(3, 6)).astype(np.float32), [label] * 3
 
 
-@pytest.mark.parametrize("name", ["kernel", "counts", "samples"])
+@pytest.mark.parametrize("name", ["kernel"])
 def test_eight_threads_learn_forget_and_predict_with_one_model(path, name):
     X, y = rows()
     labels = [[f"{thread}-{i}" for i in range(6)] for thread in range(THREADS)]
@@ -66,16 +66,16 @@ def test_eight_threads_with_a_classifier_that_changes_in_place(path):
 
 def test_a_classifier_that_was_handed_out_stays_as_it_was(path):
     X, y = rows()
-    with create(path, learned("counts", (X, y))) as model:
+    with create(path, learned("kernel", (X, y))) as model:
         before = model.classifier
         model.learn(X[:2], ["elk"] * 2)
         model.forget("yak")
-        assert_same(before, learned("counts", (X, y)), X)
+        assert_same(before, learned("kernel", (X, y)), X)
 
 
 def test_a_closed_model_changes_nothing(path):
     X, y = rows()
-    model = create(path, learned("counts", (X, y)))
+    model = create(path, learned("kernel", (X, y)))
     model.close()
     for change in (lambda: model.learn(X, y), lambda: model.forget("yak"), model.compact):
         with pytest.raises(ValueError, match="expected an open model"):
@@ -85,7 +85,7 @@ def test_a_closed_model_changes_nothing(path):
 
 def test_waiting_for_the_lock(path):
     X, y = rows()
-    model = create(path, learned("counts", (X, y)))
+    model = create(path, learned("kernel", (X, y)))
     timer = threading.Timer(0.3, model.close)
     timer.start()
     try:
@@ -99,8 +99,7 @@ def test_waiting_for_the_lock(path):
 def test_reads_while_a_model_is_overwritten_never_fail(path):
     X, y = rows()
     models = [
-        make_classifier("bottleneck", {"rule": "counts", "n_codebooks": n, "key_dim": 2}).fit(X, y)
-        for n in (3, 4)
+        make_classifier("bottleneck", {"n_codebooks": n, "key_dim": 2}).fit(X, y) for n in (3, 4)
     ]
     create(path, models[0]).close()
     stop = threading.Event()

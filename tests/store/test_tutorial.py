@@ -19,7 +19,7 @@ from dkvb.embedding.encoders.encoder import ModuleEncoder
 from dkvb.embedding.encoders.transforms import ImageTransform
 from dkvb.store import read_folder
 
-TUTORIAL = Path(__file__).parents[3] / "docs" / "get-started" / "photos.md"
+TUTORIAL = Path(__file__).parents[2] / "docs" / "get-started" / "photos.md"
 # Handwritten digits stand in for photos.
 NAMES = {0: "airplane", 1: "bird", 3: "cat", 6: "dog", 7: "ship"}
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from rich.filesize import decimal
 from torch import Tensor
 
@@ -179,3 +180,38 @@ def chunks(
     for start in range(0, X.shape[0], size):
         part = slice(start, min(start + size, X.shape[0]))
         yield part, as_float32(X[part], name, first_row=start).to(device)
+
+
+MOST_ROWS = 10**9  # of one call, each counted as often as its weight says
+
+
+def repeated(sample_weight: Any, n: int) -> NDArray[np.int64]:
+    """Return row numbers, each as often as its weight says.
+
+    >>> repeated([2, 0, 1], 3)
+    array([0, 0, 2])
+    """
+    if isinstance(sample_weight, Tensor):
+        sample_weight = sample_weight.detach().cpu()
+    weight = np.asarray(sample_weight)
+    if weight.shape != (n,) or weight.dtype.kind not in "iufb":
+        raise ValueError(
+            f"sample_weight: expected {n} numbers, one for each row; "
+            f"got dtype {weight.dtype} of shape {weight.shape}"
+        )
+    with np.errstate(invalid="ignore"):
+        times = weight.astype(np.int64)
+    if (times != weight).any() or (times < 0).any():
+        raise ValueError(
+            "sample_weight: expected whole numbers of at least 0, since a row is learned a whole "
+            "number of times; got others; scale and round them, such as 0.5, 1 to 1, 2"
+        )
+    if not times.any():
+        raise ValueError("sample_weight: expected a row that counts; got zeros only")
+    if times.sum(dtype=np.float64) > MOST_ROWS:
+        raise ValueError(
+            f"sample_weight: expected at most {MOST_ROWS} rows in all, each counted as often as "
+            f"its weight says; got {times.sum(dtype=np.float64):.3g}; divide the weights by a "
+            "common factor"
+        )
+    return np.repeat(np.arange(n), times)

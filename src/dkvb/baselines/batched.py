@@ -36,11 +36,8 @@ class BatchedTrainer:
         self._rates = Rates(rate, decay, decays=bool(decay.any()))
         self._pull = self._setting([model._ewc_strength() for model in models])
         self._pulls = bool(self._pull.any())
-        plain = first.optimizer == "sgd" and not self._rates.decays and not self._pulls
-        self._fused = plain and first._has_fused_step()
 
-        weights = _stack([model._weights for model in models])
-        self._weights = first._lay_out(weights) if self._fused else weights
+        self._weights = _stack([model._weights for model in models])
         self._buffers = _stack([model._buffers for model in models])
         for r, model in enumerate(models):
             model._weights = {name: tensors[r] for name, tensors in self._weights.items()}
@@ -109,9 +106,6 @@ class BatchedTrainer:
         """Take one step of every model on its own batch: indices (R, b) into x."""
         x = self._x.index_select(0, rows.reshape(-1)).view(*rows.shape, -1)  # (R, b, m)
         wanted = self._wanted[self._model, self._y[rows]]  # (R, b, Y)
-        if self._fused:
-            self._first._fused_step(self._weights, self._buffers, x, wanted, self._rates.learning)
-            return
         with torch.enable_grad():
             logits = self._first._forward(self._leaves, self._buffers, x, learning=True).logits
         with torch.no_grad():

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from dkvb._support.files import State
 from dkvb._support.validation import check_device, positive_int, real
-from dkvb.bottleneck.assignment import in_blocks
+from dkvb.baselines._blocks import in_blocks
 from dkvb.estimators.base import Columns, Floats, Rows, StreamClassifier
 
 _BLOCK = 1024  # samples at a time, which bounds memory

@@ -50,7 +50,7 @@ class GradientClassifier(StreamClassifier):
 
     @property
     def learns_in_epochs(self) -> bool:
-        """Whether k calls with one epoch equal one call with k."""
+        """True: k calls with one epoch equal one call with k."""
         return True
 
     def predict_proba(self, X: ArrayLike) -> Floats:
@@ -85,20 +85,6 @@ class GradientClassifier(StreamClassifier):
 
     def _after_step(self, weights: Tensors) -> None:
         """Project weights (R, ...) in place onto the allowed set."""
-
-    def _has_fused_step(self) -> bool:
-        """Whether `_fused_step` replaces the step of plain SGD on this device."""
-        return False
-
-    def _lay_out(self, weights: Tensors) -> Tensors:
-        """Return weights (R, ...) with the memory layout that `_fused_step` needs."""
-        return weights
-
-    def _fused_step(
-        self, weights: Tensors, buffers: Tensors, x: Tensor, wanted: Tensor, rate: Tensor
-    ) -> None:
-        """Take one step of clipped SGD in place: x (R, b, m), wanted (R, b, Y), rate (R, 1, 1)."""
-        raise NotImplementedError
 
     def _ewc_strength(self) -> float:
         """Return the strength of elastic weight consolidation."""

@@ -15,6 +15,8 @@ _BLOCK = 4096  # samples in float64 at a time, which bounds memory
 class PrototypesClassifier(StreamClassifier):
     """Nearest class mean, by Euclidean or cosine distance.
 
+    Classes count equally whatever their number of samples, so that there is nothing to balance.
+
     Needs: no task boundaries. Rehearsal-free and order-invariant; classes need not be known in
     advance. Memory: m·Y float64 numbers.
 

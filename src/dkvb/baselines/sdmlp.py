@@ -14,10 +14,8 @@ from torch.nn.functional import normalize
 from dkvb._support.validation import positive_int
 from dkvb.baselines._consolidation import Layer, Signals
 from dkvb.baselines._layers import linear_layer, make_empty_output, make_random_layer
-from dkvb.baselines._optimizers import MAX_NORM, Tensors
+from dkvb.baselines._optimizers import Tensors
 from dkvb.baselines.ewc import ConsolidatingClassifier
-from dkvb.kernels import choose
-from dkvb.kernels.sdmlp import step
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -119,28 +117,6 @@ class SDMLPClassifier(ConsolidatingClassifier):
         logits = linear_layer(weights, "output", active)  # (R, b, Y)
         layers = {"neurons": Layer(x, before), "output": Layer(active, logits)}
         return Signals(logits, layers)
-
-    def _has_fused_step(self) -> bool:
-        return choose(self.device) == "triton"
-
-    def _lay_out(self, weights: Tensors) -> Tensors:
-        neurons = weights["neurons weight"].transpose(1, 2).contiguous()  # (R, N, m)
-        return weights | {"neurons weight": neurons.transpose(1, 2)}
-
-    def _fused_step(
-        self, weights: Tensors, buffers: Tensors, x: Tensor, wanted: Tensor, rate: Tensor
-    ) -> None:
-        step(
-            weights["neurons weight"],
-            weights["output weight"],
-            buffers["inputs answered"],
-            x,
-            wanted,
-            rate,
-            self.k,
-            self.switch_after,
-            MAX_NORM,
-        )
 
     def _after_step(self, weights: Tensors) -> None:
         _project(weights)

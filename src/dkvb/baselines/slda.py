@@ -26,8 +26,9 @@ class SLDAClassifier(StreamClassifier):
 
     The covariance is (1 − s)·Σ + s·tr(Σ)/m·I with s = `shrinkage`; "oas" chooses s by the oracle
     approximating shrinkage of Chen et al. (2010), which is better for few samples. Class priors are
-    equal. Deep SLDA updates the covariance with running means; here Σxxᵀ is kept, which gives the
-    covariance about the final means in any order of the data.
+    equal, so that there are no scores to balance. Deep SLDA updates the covariance with running
+    means; here Σxxᵀ is kept, which gives the covariance about the final means in any order of the
+    data.
 
     Needs: no task boundaries. Rehearsal-free and order-invariant; classes need not be known in
     advance.

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from dkvb._support import process_group
 from dkvb._support.validation import one_of
 from dkvb.bottleneck.heads import Conditioning
 
@@ -28,12 +27,11 @@ def fit_conditioning(
     the fourth or the square root of their variance. Whitening does less where there are few rows
     per axis, whose variances are uncertain. `"auto"` is `"half-whitened"` for embeddings that are
     never negative, and `"normalised"` for others.
-    Of several processes each gives its own rows; all get the same conditioning.
     """
     one_of("conditioning", kind, KINDS)
     if kind == "centre":
         return Conditioning(_mean(rows).float())
-    positive = process_group.all_reduce_int(sum(int((x < 0).sum()) for x in rows())) == 0
+    positive = not any(bool((x < 0).any()) for x in rows())
     width = next(rows()).shape[1]
     bare = Conditioning(torch.zeros(width), None, 0.5 if positive else 1.0, normalise=True)
     bare = bare.to(next(rows()).device)
@@ -47,9 +45,7 @@ def fit_conditioning(
         z = centred(x)
         covariance += z.T @ z
         count += len(z)
-    count = process_group.all_reduce_int(count)
-    variance, axes = torch.linalg.eigh(process_group.all_reduce(covariance) / count)
-    variance, axes = (process_group.broadcast(t.contiguous()) for t in (variance, axes))
+    variance, axes = torch.linalg.eigh(covariance / count)
     kept = min(width, n_components or width, max(1, count - 1))
     variance, axes = variance.flip(0)[:kept].clamp(min=0), axes.flip(1)[:, :kept]
     exponent = -0.5 if kind == "whitened" else -0.25
@@ -67,4 +63,4 @@ def _mean(rows: Callable[[], Iterator[Tensor]]) -> Tensor:
         total = part if total is None else total + part
         count += len(x)
     assert total is not None
-    return process_group.all_reduce(total) / process_group.all_reduce_int(count)
+    return total / count

@@ -2,11 +2,6 @@
 
 No codebook knows of another. For an array, the heads of a few codebooks at a time are computed once
 and kept for all epochs; a stream of batches is projected batch by batch.
-
-Of several processes each gives its own rows, and all get the same keys. Lloyd's sums and counts are
-added up after every pass, C·K·(8 d + 8) bytes. Moving averages change with every batch, and adding
-those up would send as much each time; there the processes exchange heads instead, n·C·d·4 bytes
-once, and each moves the keys of its own codebooks over the rows of all.
 """
 
 from __future__ import annotations
@@ -21,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dkvb._support import arrow, process_group, validation
+from dkvb._support import arrow, validation
 from dkvb._support.hashing import bits, epoch_order
 from dkvb._support.validation import check_memory
 from dkvb.bottleneck.conditioning import fit_conditioning
@@ -33,36 +28,20 @@ from dkvb.kernels import kmeans
 
 METHODS = ("ema", "ema-reference", "lloyd", "sample")
 UNCHANGED = ("ema-reference", "sample")  # whose keys may be rows
-_PAPER = {
-    "n_codebooks": 256,
-    "n_pairs": 4096,
-    "key_dim": 14,
-    "method": "ema",
-    "epochs": 10,
-    "conditioning": "centre",
-    "n_components": None,
-}
-# What suits each learning rule; the paper's is for rule "sgd".
 PRESETS: dict[str, dict[str, Any]] = {
-    "counts": {**_PAPER, "conditioning": "whitened", "n_components": 128},
-    "least_squares": {
-        "n_codebooks": 320,
-        "n_pairs": 32,
-        "key_dim": 96,
-        "method": "lloyd",
-        "epochs": 5,
-        "conditioning": "auto",
-        "n_components": 768,
+    "paper": {
+        "n_codebooks": 256,
+        "n_pairs": 4096,
+        "key_dim": 14,
+        "method": "ema",
+        "epochs": 10,
+        "conditioning": "centre",
+        "n_components": None,
     },
-    "paper": _PAPER,
 }
 ROWS_PER_KEY = 8  # on average, unless the number of pairs is given
 FEWEST_PAIRS = 4  # also of fewer rows
 LEAST_ROWS = 3  # that a key is the mean of: a single row could be read from keys
-# Of the preset "least_squares", whose model grows with the square of the number of pairs and cannot
-# use many more pairs than rows: fewer codebooks cost accuracy, 0.5 to 0.9 points for half as many.
-ROWS_PER_CODEBOOK = 3  # on average, unless the number of codebooks is given
-FEWEST_CODEBOOKS = 40  # also of fewer rows
 EXPIRY_SHARE = 0.1  # of the count that an evenly used key would have
 TINY = torch.finfo(torch.float32).tiny
 
@@ -85,7 +64,7 @@ class FitSettings:
 
 def fit_keys(
     X: Any,
-    preset: str = "counts",
+    preset: str = "paper",
     *,
     n_codebooks: int | None = None,
     n_pairs: int | None = None,
@@ -108,16 +87,13 @@ def fit_keys(
     X : array or tensor (n, m), spatial map (n, h, w, m), iterable of such batches, or table
         Unlabelled embeddings; the positions of a spatial map count one by one. An iterable is
         iterated `epochs` times; a `DataLoader` may give labels too, which are not read. One row in
-        ten is held out to measure the keys. In a job of several processes X is this process's part,
-        at least one row, and all processes get the same keys.
-    preset : "counts", "least_squares" or "paper"
-        Which values the parameters below have unless they are given: those that suit the rules
-        `counts` and `least_squares`, or the paper's, which suit `sgd`.
+        ten is held out to measure the keys.
+    preset : "paper"
+        Which values the parameters below have unless they are given: those of the paper.
     n_codebooks, n_pairs, key_dim : int
         Number of codebooks, of pairs per codebook, and width of keys. Unless `n_pairs` is given,
         there is at most one key for every eight rows, since keys that follow single rows say
-        nothing of rows to come. Unless `n_codebooks` is given, the preset "least_squares" has one
-        codebook for every three rows, 40 to 320. Without a gaussian projection, `key_dim` follows
+        nothing of rows to come. Without a gaussian projection, `key_dim` follows
         from the width of the embeddings.
     method : "ema", "ema-reference", "lloyd" or "sample"
         Moving averages (appendix C of the paper; expired keys start afresh); the same with expired
@@ -142,7 +118,6 @@ def fit_keys(
     """
     chosen = PRESETS[validation.one_of("preset", preset, tuple(PRESETS))]
     explicit_pairs = n_pairs is not None
-    by_rows = preset == "least_squares" and n_codebooks is None
     n_codebooks = chosen["n_codebooks"] if n_codebooks is None else n_codebooks
     n_pairs = chosen["n_pairs"] if n_pairs is None else n_pairs
     method = chosen["method"] if method is None else method
@@ -161,16 +136,13 @@ def fit_keys(
     seed = validation.seed("random_state", random_state)
 
     passes = 1 if method == "sample" else epochs
-    enough = (LEAST_ROWS if explicit_pairs else ROWS_PER_KEY) * n_pairs
     rows = rows_of(
         arrow.without_labels(X),
-        at_least=max(enough, ROWS_PER_CODEBOOK * n_codebooks) if by_rows else enough,
+        at_least=(LEAST_ROWS if explicit_pairs else ROWS_PER_KEY) * n_pairs,
         passes=passes,
         batch_size=batch_size,
         device=torch.device(device),
     )
-    if by_rows:
-        n_codebooks = min(n_codebooks, max(FEWEST_CODEBOOKS, rows.at_least // ROWS_PER_CODEBOOK))
     most_pairs = rows.at_least if explicit_pairs else _most_pairs(rows.at_least)
     if explicit_pairs and most_pairs < n_pairs:  # else nobody asked for a number of pairs
         warnings.warn(
@@ -197,10 +169,7 @@ def fit_keys(
         "random_state": seed,
         "conditioning": conditioning,
     }
-    fitted = Keys(conditioned, heads_of, keys, quantization_error, novelty, report, settings)
-    if process_group.world_size() > 1:
-        process_group.check_same_on_all_ranks(fitted.fingerprint, "keys")
-    return fitted
+    return Keys(conditioned, heads_of, keys, quantization_error, novelty, report, settings)
 
 
 def _most_pairs(n_rows: int) -> int:
@@ -265,25 +234,16 @@ def _fit_group(
     rows: Rows, heads_of: Callable[[Tensor], Tensor], fit: FitSettings, books: slice, bar: Any
 ) -> tuple[Tensor, int]:
     """Keys (g, K, d) of some codebooks, and how many of them rows are nearest to."""
-    method, size = _METHODS[fit.method], process_group.world_size()
     # Enough rows for keys that are means: if a pass sees all of them, it can count.
     as_means = (
         fit.method not in UNCHANGED and rows.repeats and rows.at_least >= LEAST_ROWS * fit.n_pairs
     )
     least = LEAST_ROWS if as_means else 1
-    if size == 1 or method is not _ema:
-        passes = rows.passes(heads_of)
-        keys = method(passes, fit, books.start, bar)
-        counts, sums = map(process_group.all_reduce, _attached(next(passes), keys))
-        keys = _means(keys, counts, sums) if as_means else keys
-        return keys, int((counts >= least).sum())
-    columns = process_group.parts(books.stop - books.start)
-    passes = rows.passes(heads_of, columns)
-    own = method(passes, fit, books.start + columns[process_group.rank()].start, bar)
-    counts, sums = _attached(next(passes), own)
-    own = _means(own, counts, sums) if as_means else own
-    n_used = process_group.all_reduce_int(int((counts >= least).sum()))
-    return torch.cat(process_group.all_gather(own)), n_used
+    passes = rows.passes(heads_of)
+    keys = _METHODS[fit.method](passes, fit, books.start, bar)
+    counts, sums = _attached(next(passes), keys)
+    keys = _means(keys, counts, sums) if as_means else keys
+    return keys, int((counts >= least).sum())
 
 
 def _attached(batches: Iterator[Tensor], keys: Tensor) -> tuple[Tensor, Tensor]:
@@ -330,8 +290,6 @@ def _ema(passes: Passes, fit: FitSettings, first_book: int, bar: Any) -> Tensor:
             if state is None:
                 keys = _draw(heads[order[: fit.batch_rows]], fit, first_book)
                 state = (keys, torch.ones(keys.shape[:2], device=keys.device), keys.clone())
-            if heads.shape[1] == 0:  # more processes than codebooks
-                continue
             kmeans.ema(
                 heads,
                 *state,
@@ -368,8 +326,7 @@ def _lloyd(passes: Passes, fit: FitSettings, first_book: int, bar: Any) -> Tenso
             counts += batch_counts
             sums += batch_sums
         assert first is not None
-        fresh = _draw_from_all(first, replace(fit, seed=fit.seed + epoch + 1), first_book)
-        counts, sums = process_group.all_reduce(counts), process_group.all_reduce(sums)
+        fresh = _draw(first, replace(fit, seed=fit.seed + epoch + 1), first_book)
         means = (sums / counts.clamp(min=1)[:, :, None]).float()
         keys = torch.where((counts > 0)[:, :, None], means, fresh)
         bar.update()
@@ -385,7 +342,7 @@ def _sample(passes: Passes, fit: FitSettings, first_book: int, bar: Any) -> Tens
             break
     if bar is not None:
         bar.update()
-    return _draw_from_all(torch.cat(collected), fit, first_book)
+    return _draw(torch.cat(collected), fit, first_book)
 
 
 def _draw(heads: Tensor, fit: FitSettings, first_book: int) -> Tensor:
@@ -393,17 +350,6 @@ def _draw(heads: Tensor, fit: FitSettings, first_book: int) -> Tensor:
     books = first_book + torch.arange(heads.shape[1], device=heads.device)[:, None]
     drawn = _drawn(len(heads), books, fit)
     return heads[drawn, books - first_book].contiguous()
-
-
-def _draw_from_all(heads: Tensor, fit: FitSettings, first_book: int) -> Tensor:
-    """`_draw` from the heads of all processes, of which these are one's own."""
-    lengths = [int(n) for n in process_group.all_gather_objects(len(heads))]
-    books = first_book + torch.arange(heads.shape[1], device=heads.device)[:, None]
-    place = _drawn(sum(lengths), books, fit) - sum(lengths[: process_group.rank()])
-    own = (place >= 0) & (place < len(heads))  # (g, K): every head is one process's
-    keys = heads.new_zeros((*place.shape, heads.shape[2]))
-    keys[own] = heads[place[own], (books - first_book).expand_as(place)[own]]
-    return process_group.all_reduce(keys)
 
 
 def _drawn(n: int, books: Tensor, fit: FitSettings) -> Tensor:
@@ -424,7 +370,7 @@ _METHODS = {"ema": _ema, "ema-reference": _ema, "lloyd": _lloyd, "sample": _samp
 def _bar(show: bool, total: int, method: str) -> Any:
     from contextlib import nullcontext
 
-    if not show or process_group.rank() > 0:
+    if not show:
         return nullcontext(_Silent())
     from tqdm.auto import tqdm
 

@@ -1,4 +1,4 @@
-"""A next generation of keys: new ones where rows lie far from those there are."""
+"""Add keys where rows lie far from those there are."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from torch.nn.functional import pad
 
 from dkvb._support import validation
 from dkvb._support.hashing import content_hash
-from dkvb.bottleneck.key_clusters import means
 from dkvb.bottleneck.keys import Keys, first_of_equals
+from dkvb.kernels import kmeans
 
 MOST_ROWS = 1 << 13
+PASSES = 3  # of Lloyd's algorithm
 
 
 def grow(keys: Keys, X: Any, selected: Tensor, n_new: int) -> Keys:
-    """At most `n_new` more keys a codebook, the means of groups of rows X (n, m).
+    """Return the keys with at most `n_new` more per codebook, the means of groups of rows X (n, m).
 
     They take the places of keys that never were selected (C, K), duplicates first, and are
     appended where a codebook has no such place left; every selected key stays where it is. Spread
@@ -30,7 +31,7 @@ def grow(keys: Keys, X: Any, selected: Tensor, n_new: int) -> Keys:
     heads = keys.heads(chosen)  # (n, C, d)
     size = float(heads.square().mean().sqrt())
     unit = 2.0 ** math.floor(math.log2(size)) if size > 0 else 1.0  # keeps squares in float32
-    fresh = means((heads / unit).float(), n_new) * unit  # (C, new, d)
+    fresh = _means((heads / unit).float(), n_new) * unit  # (C, new, d)
 
     # Free places first, the best to give up first; then places behind the last.
     order = selected.long() * 2 + (keys.first_of_equals & ~selected).long()
@@ -49,3 +50,13 @@ def grow(keys: Keys, X: Any, selected: Tensor, n_new: int) -> Keys:
     generation = keys.settings.get("generation", 0) + 1
     settings = {**keys.settings, "generation": generation}
     return replace(keys, keys=grown.contiguous(), report=report, settings=settings)
+
+
+def _means(points: Tensor, most: int) -> Tensor:
+    """Return at most so many means (C, g, d) of points (n, C, d), by Lloyd's algorithm."""
+    found = points[:most].transpose(0, 1).contiguous()
+    for _ in range(PASSES if len(points) > most else 0):
+        _, counts, sums, _ = kmeans.assign_sums(points, found)
+        mean = (sums / counts.clamp(min=1)[:, :, None]).float()
+        found = torch.where((counts > 0)[:, :, None], mean, found)
+    return found

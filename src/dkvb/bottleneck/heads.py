@@ -1,12 +1,11 @@
 """From embeddings to the heads of C codebooks (section 2, step 1 of the paper).
 
 Conditioning and projection are fitted or drawn once (`conditioning`, `projection`), then frozen;
-here they are applied to rows. `FixedPoint` gives rows in whole numbers, whose sums are exact.
+here they are applied to rows.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -15,7 +14,6 @@ import torch
 from torch import Tensor
 
 from dkvb.kernels import centring, choose
-from dkvb.kernels.counts import LARGEST
 from dkvb.kernels.nearest import (
     KeyIndex,
     prepare_matrices,
@@ -25,11 +23,6 @@ from dkvb.kernels.nearest import (
 )
 
 FEW_ROWS = 64  # up to here, laying out the matrix takes most of the time of a matrix product
-_UNIT_STEPS = 2.0**24  # fixed point, of rows of unit length
-_STEPS = 2.0**12  # fixed point, of other rows, in quantization errors of the keys
-_AXIS_STEPS = 2.0**27  # fixed point of principal axes
-_UNIT_SQUARES = 2.0**-18  # fixed point of squares, per squared step, of rows of unit length
-_SQUARES = 2.0**-8  # and of others
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +85,7 @@ class Conditioning:
         length = self._longest.expand(len(z)) if self.normalise else z.norm(dim=1)
         error = length * (2.0**-52 * (len(self.centre) + 4) * self._reach)
         if len(z) <= FEW_ROWS and choose(z.device) == "cpu":
-            return version("again").multiply(z, self.components), error
+            return version("rescore").multiply(z, self.components), error
         return z @ self._components64, error
 
     def exact(self, z: Tensor) -> Tensor:
@@ -191,7 +184,7 @@ class Projection:
         errors = reach, self._norms * index.scale
         how = index.layout, index.bias, *errors, index.reach, index.scale
         found: tuple[Tensor, Tensor, Tensor]
-        found = version("again").search_with_distances(rows, self.matrices, *how)
+        found = version("rescore").search_with_distances(rows, self.matrices, *how)
         return found
 
     def pairs_with_error(
@@ -200,7 +193,7 @@ class Projection:
         """As `with_error`, for rows[row] in the codebooks book (r,): (r, d) float64 and (r,). Only
         if `has_float32`."""
         assert self.matrices is not None
-        heads = version("again").project_pairs(rows, self.matrices, row, book)
+        heads = version("rescore").project_pairs(rows, self.matrices, row, book)
         reach = 2.0**-52 * (self.width + 4) * rows.norm(dim=1) + moved  # (n,)
         return heads, reach[row] * self._norms[book]
 
@@ -208,7 +201,7 @@ class Projection:
         """Squared L2 distances (n, C, top) float64 from the heads of rows (n, p) to the keys
         (C, K, d) that codes (n, C, top) name."""
         if self.has_float32:
-            found: Tensor = version("again").distances(rows, self.matrices, keys, codes.int())
+            found: Tensor = version("rescore").distances(rows, self.matrices, keys, codes.int())
             return found
         books = torch.arange(self.n_codebooks, device=keys.device)[:, None]
         named = keys[books, codes.long()].flatten(0, 1)  # (n·C, top, d)
@@ -217,40 +210,3 @@ class Projection:
     def to(self, device: torch.device | str) -> Projection:
         moved = None if self.matrices is None else self.matrices.to(device)
         return Projection(self.kind, self.n_codebooks, self.key_dim, self.width, moved)
-
-
-@dataclass(frozen=True, eq=False)
-class FixedPoint:
-    """Embeddings after signed power, L2 normalisation and centring, in whole numbers.
-
-    Products of rows and other whole numbers are sums of whole numbers below 2⁵³: exact in any
-    order, so that a row has the same products in any batch and on any device.
-    """
-
-    steps: float  # per unit, a power of two
-    square_steps: float  # per squared step, a power of two
-    axes: Tensor  # (m, p) float64, principal axes of the linear map, in fixed point of their own
-    variances: Tensor  # (p,) float64, what the linear map divides squares along each axis by
-
-    @classmethod
-    def of(cls, conditioning: Conditioning, quantization_error: Tensor) -> FixedPoint:
-        """The fixed point of keys with quantization errors (C,), which follows from what stays the
-        same when keys grow."""
-        steps, squares = _UNIT_STEPS, _UNIT_SQUARES
-        if not conditioning.normalise:
-            size = float(quantization_error.double().mean().sqrt())
-            size = size or float(conditioning.centre.double().square().mean().sqrt())
-            exponent = math.floor(math.log2(size)) if 0 < size < math.inf else 0
-            steps, squares = _STEPS * 2.0**-exponent, _SQUARES
-        axes = conditioning.centre.double()[:, None][:, :0]  # (m, 0)
-        variances = axes[0]
-        if conditioning.components is not None:
-            components = conditioning.components.double()
-            squared = tree_sum(components.square(), dim=0)
-            variances = 1 / squared.clamp(min=torch.finfo(torch.float64).tiny)
-            axes = (components * variances.sqrt() * _AXIS_STEPS).round() / _AXIS_STEPS
-        return cls(steps, squares, axes, variances)
-
-    def rows(self, z: Tensor) -> Tensor:
-        """Centred rows (n, m) → in steps, equal in any batch; rounded, they are whole numbers."""
-        return (z * self.steps).clamp_(-LARGEST, LARGEST)

@@ -1,11 +1,8 @@
-"""Unlabelled rows for key initialisation, whether they lie in an array or come as batches.
-
-Of several processes, each has rows of its own; all together, in order of rank, are the data.
-"""
+"""Unlabelled rows for key initialisation, from an array or from batches."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from copy import copy
 from itertools import chain
 from typing import Any, Protocol
@@ -14,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dkvb._support import process_group, validation
+from dkvb._support import validation
 from dkvb._support.hashing import content_hash
 
 HELD_OUT_EVERY = 10  # one row in ten, picked by its content, measures the keys and fits none
@@ -28,13 +25,12 @@ GROUP_BYTES = {
 
 
 Heads = Callable[[Tensor], Tensor]
-Columns = Sequence[slice] | None
 
 
 class Rows(Protocol):
     """What key initialisation needs of its data."""
 
-    at_least: int  # rows of all processes to fit keys from: exact below the number asked for
+    at_least: int  # rows to fit keys from: exact below the number asked for
     positions: int  # h·w of spatial maps, else 1
     repeats: bool  # whether every pass sees all rows
 
@@ -45,9 +41,8 @@ class Rows(Protocol):
     def batch_rows(self, batch_size: int) -> int:
         """How many rows moving averages take at a time."""
 
-    def passes(self, heads_of: Heads, columns: Columns = None) -> Iterator[Iterator[Tensor]]:
-        """Of each pass, the heads of own rows, batch by batch; with `columns`, which says whose
-        codebooks are whose, those of all processes' rows in own codebooks."""
+    def passes(self, heads_of: Heads) -> Iterator[Iterator[Tensor]]:
+        """Yield, for each pass, the heads of the rows, batch by batch."""
 
 
 def rows_of(X: Any, *, at_least: int, passes: int, batch_size: int, device: torch.device) -> Rows:
@@ -86,14 +81,9 @@ def _held(x: Tensor) -> Tensor:
     return content_hash(x) % HELD_OUT_EVERY == 0
 
 
-def _first_of_all(x: Tensor) -> Tensor:
-    """The first rows of all processes, in order of rank: the same in each."""
-    return torch.cat(process_group.all_gather(x[:HELD_OUT_MOST]))[:HELD_OUT_MOST]
-
-
 def subsample(X: Any, most: int = 1 << 17) -> Any:
     """At most so many rows of X (n, m), chosen by their content: the same in any order."""
-    if len(X) <= most or process_group.world_size() > 1:
+    if len(X) <= most:
         return X
     hashes = torch.empty(len(X), dtype=torch.int64)  # small pieces would fragment the heap
     for part, x in validation.chunks(X, CHUNK_ROWS):
@@ -109,14 +99,12 @@ class _ArrayRows:
         flat, self.positions = _flat(X)
         self._X, self._device = validation.rows(flat), device
         self._held = torch.cat([_held(x) for _, x in self._chunks()])
-        n, n_held = (
-            process_group.all_reduce_int(k) for k in (len(self._held), int(self._held.sum()))
-        )
+        n, n_held = len(self._held), int(self._held.sum())
         self._spare = 0 < n_held < n  # else too few rows to spare any
         if not self._spare:
             self._held[:] = False
         self.at_least = n - n_held if self._spare else n
-        self._n_rows = -(-n // process_group.world_size())  # of a process, on average
+        self._n_rows = n
 
     def _chunks(self) -> Iterator[tuple[slice, Tensor]]:
         return validation.chunks(self._X, CHUNK_ROWS, "X", self._device)
@@ -136,22 +124,20 @@ class _ArrayRows:
         rows = torch.nonzero(chosen)[:HELD_OUT_MOST, 0]
         at = rows.to(self._X.device) if isinstance(self._X, Tensor) else rows.cpu().numpy()
         picked = self._X[at]
-        return _first_of_all(validation.as_float32(picked).to(self._device))
+        return validation.as_float32(picked).to(self._device)
 
     def groups(self, n_codebooks: int, key_dim: int) -> list[slice]:
         budget = GROUP_BYTES.get(self._device.type, GROUP_BYTES["cpu"])
-        # Two at least a process, so that two cores have work.
-        size = max(2 * process_group.world_size(), budget // (4 * self._n_rows * key_dim))
+        # Two at least, so that two cores have work.
+        size = max(2, budget // (4 * self._n_rows * key_dim))
         return [slice(i, min(i + size, n_codebooks)) for i in range(0, n_codebooks, size)]
 
     def batch_rows(self, batch_size: int) -> int:
         # Several batches per epoch, or averages would hardly leave the rows that they start from.
         return max(1, min(batch_size * self.positions, self.at_least // BATCHES_PER_EPOCH))
 
-    def passes(self, heads_of: Heads, columns: Columns = None) -> Iterator[Iterator[Tensor]]:
+    def passes(self, heads_of: Heads) -> Iterator[Iterator[Tensor]]:
         heads = torch.cat([heads_of(x[~self._held[part]]) for part, x in self._chunks()])
-        if columns is not None:
-            heads = process_group.all_to_all(heads, columns)
         while True:
             yield iter([heads])
 
@@ -174,9 +160,9 @@ class _StreamRows:
                 break
         if not self._begun:
             raise ValueError("X: expected at least one batch; got an empty iterable")
-        if process_group.all_reduce_int(self._n_fitting()) == 0:  # too few rows to spare any
+        if self._n_fitting() == 0:  # too few rows to spare any
             self._spare = False
-        self.at_least = process_group.all_reduce_int(self._n_fitting())
+        self.at_least = self._n_fitting()
 
     def _checked(self, flat: Any) -> Tensor:
         width = self._begun[0].shape[1] if self._begun else None
@@ -200,8 +186,8 @@ class _StreamRows:
 
     def held_out(self) -> Tensor:
         begun = torch.cat(self._begun)
-        held = _first_of_all(begun[_held(begun)])
-        return self._change(held if len(held) else _first_of_all(begun))
+        held = begun[_held(begun)]
+        return self._change((held if len(held) else begun)[:HELD_OUT_MOST])
 
     def groups(self, n_codebooks: int, key_dim: int) -> list[slice]:
         return [slice(0, n_codebooks)]
@@ -209,7 +195,7 @@ class _StreamRows:
     def batch_rows(self, batch_size: int) -> int:
         return batch_size * self.positions
 
-    def passes(self, heads_of: Heads, columns: Columns = None) -> Iterator[Iterator[Tensor]]:
+    def passes(self, heads_of: Heads) -> Iterator[Iterator[Tensor]]:
         def heads(batches: Iterator[Tensor]) -> Iterator[Tensor]:
             waiting, none_yet = self._begun[0][:0], True  # until there are enough for a batch
             for x in batches:
@@ -221,20 +207,8 @@ class _StreamRows:
             if len(waiting) or none_yet:
                 yield heads_of(self._change(waiting))
 
-        def exchanged(own: Iterator[Tensor]) -> Iterator[Tensor]:
-            if columns is None:
-                yield from own
-                return
-            nothing = heads_of(self._change(self._begun[0][:0]))
-            while True:  # as long as anyone has rows
-                batch = next(own, nothing)
-                everyone = process_group.all_to_all(batch, columns)
-                if len(everyone) == 0:
-                    return
-                yield everyone
-
         while self.repeats:
-            yield exchanged(heads(self._checked(_flat(_embeddings(b))[0]) for b in self._batches))
+            yield heads(self._checked(_flat(_embeddings(b))[0]) for b in self._batches)
         while True:  # a one-time iterator: once it is over, what was read first stands for it
             rest = (self._checked(_flat(_embeddings(b))[0]) for b in self._rest)
-            yield exchanged(heads(chain(self._begun, rest)))
+            yield heads(chain(self._begun, rest))

@@ -17,8 +17,7 @@ from torch.nn.functional import pad
 from dkvb._support import files, validation
 from dkvb._support.hashing import bits, content_hash
 from dkvb.bottleneck.batch import chunk_elements, nearest_keys
-from dkvb.bottleneck.heads import Conditioning, FixedPoint, Projection
-from dkvb.bottleneck.key_clusters import KeyClusters, find_key_clusters
+from dkvb.bottleneck.heads import Conditioning, Projection
 from dkvb.kernels.nearest import KeyIndex, build_index, decide
 
 HASHED_ELEMENTS = (1 << 20, 1 << 28)  # of keys that are compared at a time, on a CPU and on a GPU
@@ -92,11 +91,6 @@ class Keys:
         return first_of_equals(self.keys)
 
     @cached_property
-    def clusters(self) -> KeyClusters:
-        """Keys that lie together."""
-        return find_key_clusters(self.keys)
-
-    @cached_property
     def index(self) -> KeyIndex:
         """These keys laid out for the search among all of them."""
         return build_index(self.keys, self.first_of_equals)
@@ -106,11 +100,6 @@ class Keys:
         """How many rows to search for at a time."""
         (C, _, d), width = self.keys.shape, len(self.conditioning.centre)
         return max(1, chunk_elements(self) // (C * d + width + self.projection.width))
-
-    @cached_property
-    def fixed_point(self) -> FixedPoint:
-        """How embeddings become whole numbers."""
-        return FixedPoint.of(self.conditioning, self.quantization_error)
 
     def heads(self, X: Any) -> Tensor:
         """The heads of embeddings (n, m), all at once: (n, C, d) float64."""

@@ -1,4 +1,4 @@
-"""Keys and bottlenecks as tensors and facts, and back from a file that may be wrong."""
+"""Keys, values and bottlenecks as tensors and facts, and back from a file that may be wrong."""
 
 from __future__ import annotations
 
@@ -10,15 +10,20 @@ import torch
 from torch import Tensor, nn
 
 from dkvb._support.files import State
+from dkvb._support.validation import one_of
 from dkvb.bottleneck.decoder import MeanPool
 from dkvb.bottleneck.heads import Conditioning, Projection
 from dkvb.bottleneck.keys import KeyReport, Keys
 from dkvb.bottleneck.projection import KINDS
+from dkvb.bottleneck.sgd import DTYPES, LearnedValues
 
 if TYPE_CHECKING:
     from dkvb.bottleneck.module import KeyValueBottleneck
 
+ROUNDED = ("float16", "int8")  # dtypes that values can be rounded to in a file
 _FLOATS = (torch.float32, torch.float64)  # modules may have been moved to the latter
+_LEVELS = 127  # of int8, either side of zero
+_HALF = (-65504.0, 65504.0)  # the range of float16
 
 
 # ------------------------------------------------------------------------------------------ keys
@@ -93,11 +98,51 @@ def _report(state: State) -> KeyReport:
     number = (int, float)
     return KeyReport(
         facts.whole_number("rows"),
-        facts.fact(facts.first_of("quantization_error", "quantisation_error"), number),
+        facts.fact("quantization_error", number),
         facts.fact("relative_error", number),
         facts.fact("distinct", number),
         facts.fact("used", number),
     )
+
+
+# ---------------------------------------------------------------------------------------- values
+def values_state(learned: LearnedValues, dtype: str | None = None) -> State:
+    """Return values, usage and the epochs so far, the values rounded to `dtype` if it is given."""
+    facts: dict[str, Any] = {"epoch": learned.epoch, "unseen": learned.unseen}
+    facts["rounded_from"] = None
+    columns = learned.columns
+    if dtype is None:
+        return State({"values": columns, "usage": learned.usage}, facts)
+    one_of("dtype", dtype, ROUNDED)
+    facts["rounded_from"] = next(name for name, kind in DTYPES.items() if kind == columns.dtype)
+    if dtype == "float16":
+        rounded = {"values": columns.clamp(*_HALF).to(torch.float16)}
+    else:  # in steps of a size for each codebook and class
+        columns = columns.float()
+        step = columns.abs().amax(dim=1, keepdim=True) / _LEVELS  # (C, 1, Y)
+        steps = (columns / torch.where(step > 0, step, 1.0)).round()
+        rounded = {"values": steps.to(torch.int8), "step": step}
+    return State({**rounded, "usage": learned.usage}, facts)
+
+
+def values_from(state: State, keys: Keys, n_classes: int) -> LearnedValues:
+    """Return the values that `values_state` describes."""
+    C, K, device = keys.n_codebooks, keys.n_pairs, keys.device
+    unseen = bool(state.fact("unseen", bool))
+    kinds, shape = (*DTYPES.values(), torch.int8), (C, K, n_classes + unseen)
+    columns = state.tensor("values", kinds, shape, device)
+    rounded_from = state.fact("rounded_from", (str, type(None)))
+    if rounded_from is not None:
+        if rounded_from not in DTYPES:
+            raise state.damaged(f"rounded_from: expected a dtype; got {rounded_from!r:.40}")
+        if columns.dtype == torch.int8:
+            step = state.tensor("step", torch.float32, (C, 1, n_classes + unseen), device)
+            columns = columns.float() * step
+        columns = columns.to(DTYPES[rounded_from])
+    elif columns.dtype == torch.int8:
+        raise state.damaged("values: expected numbers that learning can go on from; got int8")
+    usage = state.whole_numbers("usage", (C, K)).to(device)
+    return LearnedValues(columns, usage, state.whole_number("epoch"), unseen)
 
 
 # ------------------------------------------------------------------------------------ the module

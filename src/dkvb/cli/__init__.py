@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -26,21 +21,8 @@ app = typer.Typer(
 
 
 def main() -> None:
-    """Entry point of the `dkvb` command, also in each process that torchrun starts."""
-    if int(os.environ.get("WORLD_SIZE", "1")) < 2:
-        app(prog_name="dkvb")
-        return
-    from dkvb._support import process_group
-
-    with process_group.init(), _one_voice(process_group.rank() == 0):
-        app(prog_name="dkvb")
-
-
-@contextmanager
-def _one_voice(own: bool) -> Iterator[None]:
-    """Of several processes only the first prints results; errors come from whoever has them."""
-    with Path(os.devnull).open("w") as nowhere, redirect_stdout(sys.stdout if own else nowhere):
-        yield
+    """Entry point of the `dkvb` command."""
+    app(prog_name="dkvb")
 
 
 def _print_version(wanted: bool) -> None:

@@ -71,9 +71,8 @@ def change_of(before: Any, after: Any, held_out: tuple[Any, Any] | None = None) 
 
 
 def can_forget(classifier: Any) -> bool:
-    """Return whether the classifier unlearns examples."""
-    rule = getattr(classifier, "rule_", None)
-    return hasattr(classifier, "forget") and getattr(rule, "name", None) != "sgd"
+    """Return True if the classifier unlearns examples."""
+    return hasattr(classifier, "forget")
 
 
 def _class_accuracy(classifier: Any) -> dict[Any, float]:

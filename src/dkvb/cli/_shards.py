@@ -138,7 +138,7 @@ class ShardReader:
                 self._reference = model
             if not hasattr(model.classifier, "merge"):
                 raise ValueError(
-                    f"OTHER {path}: expected a bottleneck or a kernel classifier; got a "
+                    f"OTHER {path}: expected a KernelClassifier; got a "
                     f"{type(model.classifier).__name__}, which cannot be merged"
                 )
             if self._is_new(path, model):

@@ -77,14 +77,10 @@ def _is_out_of_memory(error: RuntimeError) -> bool:
 
 @contextmanager
 def short_warnings() -> Iterator[None]:
-    """Warnings as one line each, without the source line they came from; of several processes, the
-    first speaks for all."""
+    """Print warnings as one line each, without the source line they came from."""
 
     def tell(message: Warning | str, *_: Any, **__: Any) -> None:
-        from dkvb._support import process_group
-
-        if process_group.rank() == 0:
-            warn(str(message))
+        warn(str(message))
 
     with warnings.catch_warnings():
         warnings.showwarning = tell
@@ -107,9 +103,9 @@ def silence(text: str) -> None:
 
 
 def show_progress(quiet: bool) -> bool:
-    """Whether progress is shown: on a terminal, by the first process. If so, it is also said when
-    kernels are being compiled."""
-    shown = not quiet and sys.stderr.isatty() and os.environ.get("RANK", "0") == "0"
+    """Return True if progress is shown: on a terminal. If so, it is also said when kernels are
+    being compiled."""
+    shown = not quiet and sys.stderr.isatty()
     if shown:
         _show_compilation()
     return shown

@@ -173,7 +173,7 @@ def export(
     model: AnyModel,
     out: Annotated[Path, typer.Argument(metavar="OUT", help="A new .onnx or .safetensors file.")],
     dtype: Annotated[
-        Dtype, typer.Option(help="float16 for onnx; float16 or int8 for values learned by sgd.")
+        Dtype, typer.Option(help="float16 for onnx; float16 or int8 for values of a bottleneck.")
     ] = Dtype.float32,
     freeze: Annotated[
         bool, typer.Option("--freeze", help="Only what predicting needs: it cannot learn on.")

@@ -93,7 +93,7 @@ def fit(
                 if spec.name == "kernel":
                     note(
                         "the model keeps the embeddings that it learns, in half precision; "
-                        "--classifier bottleneck:rule=counts keeps none"
+                        "--classifier bottleneck, slda or ranpac keeps none"
                     )
 
 
@@ -210,8 +210,7 @@ def forget(
 ) -> None:
     """Forget classes or rows, as if never learned.
 
-    When it says so, no file of the model holds anything of them, but for keys that were fitted to
-    them, which keep what they took; dkvb fit --keys fits keys to other rows.
+    When it says so, no file of the model holds anything of them.
     """
     with clear_errors(), short_warnings():
         if bool(label) == (data is not None):
@@ -234,11 +233,6 @@ def forget(
                     "forget", count, folder.path, folder.classifier, as_json,
                     repeated=operation_id if repeated else None,
                 )  # fmt: skip
-            if not quiet and not repeated and hasattr(folder.classifier, "keys_"):
-                note(
-                    "keys stay as they were fitted; if they were fitted to what is forgotten "
-                    "(dkvb fit without --keys), they keep what they took from it, without labels"
-                )
 
 
 def merge(
@@ -249,7 +243,7 @@ def merge(
         ),
     ],
     others: Annotated[
-        list[Path], typer.Argument(metavar="OTHER...", help="Models with the same keys and rule.")
+        list[Path], typer.Argument(metavar="OTHER...", help="Models with the same keys.")
     ],
     skip_merged: Annotated[
         bool,
@@ -376,10 +370,7 @@ def _keys_for(path: str, rows: Any, device: str) -> Any:
 
 def _remedy(folder: Any) -> str:
     """How to take back what was learned just now, where that can be done."""
-    from dkvb.store.classifiers import journals_embeddings
-
-    # Where the journal holds embeddings, closing the folder makes a snapshot of it.
-    if folder.model.undoable is not None and not journals_embeddings(folder.classifier):
+    if folder.model.undoable is not None:
         return f"; dkvb undo {folder.path} undoes it"
     if can_forget(folder.classifier):
         return "; dkvb forget with the same --data undoes it"

@@ -18,7 +18,6 @@ from dkvb._support import files
 from dkvb._support.arrow import EmbeddingTable, Source
 from dkvb._support.files import State
 from dkvb._support.optional import require
-from dkvb.bottleneck import Keys
 from dkvb.estimators.serialisation import estimator_from
 from dkvb.store.shards import merge_tree, new_like
 
@@ -31,20 +30,9 @@ def template_of(estimator: Any) -> bytes:
     name = type(estimator).__name__
     if not hasattr(estimator, "merge"):
         raise TypeError(
-            f"estimator: expected a BottleneckClassifier or a KernelClassifier; got {name}, whose "
-            "models cannot be merged"
-        )
-    if not getattr(estimator, "splits_rows", True):
-        raise ValueError(
-            "estimator: expected rule 'counts' or 'least_squares', which add up; got 'sgd', which "
-            "does not; train it with torchrun"
+            f"estimator: expected a KernelClassifier; got {name}, whose models cannot be merged"
         )
     fresh = new_like(estimator) if hasattr(estimator, "classes_") else estimator
-    if hasattr(fresh, "splits_rows") and not isinstance(fresh.keys, Keys):
-        raise ValueError(
-            "estimator: expected keys that are fitted already, the same for all partitions; got "
-            f"{name}(keys={fresh.keys!r:.40}); give it keys=fit_keys(X) with some unlabelled rows"
-        )
     return _encoded(fresh._file_state())
 
 
@@ -57,11 +45,7 @@ def learn(
     table = _table(batches, x_column, y_column, labelled=True)
     if table is None:
         return None
-    if not hasattr(classifier, "splits_rows"):  # a kernel classifier keeps the rows in any case
-        return _learned(classifier.partial_fit(*table.arrays()))
-    for X, y in table:
-        classifier.partial_fit(X, y)
-    return _learned(classifier)
+    return _learned(classifier.partial_fit(*table.arrays()))  # which keeps the rows in any case
 
 
 def merge(template: bytes, *states: bytes | None) -> bytes | None:

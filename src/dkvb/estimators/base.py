@@ -1,4 +1,4 @@
-"""What all classifiers of a stream share: checking what comes in, and the order of columns."""
+"""Base classes of classifiers that learn from a stream."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from dkvb.estimators.serialisation import Saved, labels_from, labels_state
 
 Floats = NDArray[np.float64]
 MANY_SCORES = 1 << 20  # of inputs and classes; more are refused where they do not fit in memory
+CLASS_WEIGHTS = ("balanced", None)
 FEWER_INPUTS = "ask for fewer inputs at a time"
 Rows = NDArray[np.float32]
 Columns = NDArray[np.int64]
@@ -184,6 +185,21 @@ def class_sums(rows: Floats, columns: Columns, n_columns: int) -> tuple[Floats, 
     present, first = np.unique(columns[order], return_index=True)
     sums[present] = np.add.reduceat(rows[order], first, axis=0)
     return sums, np.bincount(columns, minlength=n_columns).astype(np.int64)
+
+
+def class_factors(counts: Any) -> Floats:
+    """Return the factors (Y,) of class-balanced scores: 1 / √count, 1 on average over classes.
+
+    A class without rows has the factor 0.
+
+    >>> class_factors([1, 4, 0])
+    array([1.33333333, 0.66666667, 0.        ])
+    """
+    counts = np.asarray(counts, dtype=np.float64)
+    present = counts > 0
+    factors: Floats = np.where(present, np.maximum(counts, 1) ** -0.5, 0.0)
+    factors *= present.sum() / max(float(factors.sum()), np.finfo(np.float64).tiny)
+    return factors
 
 
 def softmax(scores: Floats) -> Floats:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 import numpy as np
@@ -12,12 +13,20 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from dkvb._support import validation
-from dkvb.estimators._saved_keys import SavedWithKeys
 from dkvb.estimators.base import Floats, OpenClassifier
 from dkvb.estimators.labels import LabelIndex, check_merged
-from dkvb.estimators.learned_state import AuditRecord
 from dkvb.estimators.novelty import unknown_label
+from dkvb.estimators.saved_keys import SavedWithKeys
 from dkvb.estimators.suggest import suggest
+
+
+@dataclass(frozen=True)
+class AuditRecord:
+    """How much an operation changed; never which inputs or labels."""
+
+    operation: str  # "forget_samples", "forget" or "relabel"
+    rows: int  # removed, or given another label
+    pairs: int  # of what is stored: of a classifier that keeps examples, so many of these
 
 
 class ChangeableState(Protocol):
@@ -37,20 +46,6 @@ class ChangeableState(Protocol):
 
 
 S = TypeVar("S", bound=ChangeableState)
-
-
-class NeedsExamples:
-    """An attribute of classifiers that keep their examples; others have none, and say so."""
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
-
-    def __get__(self, instance: object, owner: type | None = None) -> Any:
-        raise AttributeError(
-            f"{self.name}: expected a classifier that keeps its examples; got "
-            f"{owner.__name__ if owner else 'another'}, which keeps values, counts or sums; use "
-            "KernelClassifier, or cross-validate (dkvb evaluate --data)"
-        )
 
 
 class ChangeableClassifier(OpenClassifier, SavedWithKeys, Generic[S]):

@@ -15,6 +15,12 @@ from dkvb._support.label_text import MAX_CHARACTERS, check_texts
 
 Label: TypeAlias = int | float | str | bool
 
+MOST_CLASSES = 1 << 20  # of one model
+TOO_MANY_CLASSES = (
+    "y: expected at most {} classes in a model; got {}; nothing was changed; learn the rest in "
+    "another model"
+)
+
 _KIND_OF_TYPE: tuple[tuple[type | tuple[type, ...], str], ...] = (
     ((bool, np.bool_), "boolean"),  # before the integers: a bool is an int to Python
     ((int, float, np.integer, np.floating), "number"),

@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 # A class is imported when its name is first used: none should make the others wait.
 _REGISTRY = {
-    "bottleneck": "BottleneckClassifier",
-    "kernel": "KernelClassifier",
-    "linear": "LinearClassifier",
-    "mlp": "MLPClassifier",
-    "sdmlp": "SDMLPClassifier",
-    "ewc": "EWCClassifier",
-    "fly": "FlyClassifier",
-    "prototypes": "PrototypesClassifier",
-    "slda": "SLDAClassifier",
-    "ranpac": "RanPACClassifier",
-    "neighbours": "NeighboursClassifier",
+    "bottleneck": ("dkvb.bottleneck.classifier", "BottleneckClassifier"),
+    "kernel": ("dkvb.estimators.kernel", "KernelClassifier"),
+    "linear": ("dkvb.baselines.linear", "LinearClassifier"),
+    "mlp": ("dkvb.baselines.mlp", "MLPClassifier"),
+    "sdmlp": ("dkvb.baselines.sdmlp", "SDMLPClassifier"),
+    "ewc": ("dkvb.baselines.ewc", "EWCClassifier"),
+    "fly": ("dkvb.baselines.fly", "FlyClassifier"),
+    "prototypes": ("dkvb.baselines.prototypes", "PrototypesClassifier"),
+    "slda": ("dkvb.baselines.slda", "SLDAClassifier"),
+    "ranpac": ("dkvb.baselines.ranpac", "RanPACClassifier"),
+    "neighbours": ("dkvb.baselines.neighbours", "NeighboursClassifier"),
 }
 
 __all__ = [
@@ -39,7 +39,8 @@ __all__ = [
     "classifier_names",
     "load_classifier",
     "make_classifier",
-    *_REGISTRY.values(),
+    "registered_name",
+    *(class_name for _, class_name in _REGISTRY.values()),
 ]
 
 
@@ -55,13 +56,22 @@ def classifier_class(name: str) -> type[Any]:
     'PrototypesClassifier'
     """
     one_of("classifier", name, classifier_names())
-    found: type[Any] = getattr(import_module(_module_of(name)), _REGISTRY[name])
-    return found
+    module, class_name = _REGISTRY[name]
+    cls: type[Any] = getattr(import_module(module), class_name)
+    return cls
 
 
-def _module_of(name: str) -> str:
-    package = "estimators" if name in ("bottleneck", "kernel") else "baselines"
-    return f"dkvb.{package}.{name}"
+def registered_name(cls: type[Any]) -> str | None:
+    """Return the name of a class, or None if `make_classifier` does not know it.
+
+    >>> registered_name(classifier_class("prototypes"))
+    'prototypes'
+    """
+    for name, (module, class_name) in _REGISTRY.items():
+        inside = cls.__module__ == module or cls.__module__.startswith(f"{module}.")
+        if cls.__name__ == class_name and inside:
+            return name
+    return None
 
 
 def make_classifier(
@@ -75,32 +85,44 @@ def make_classifier(
 ) -> Any:
     """A classifier by name, its parameters as values or as text ("0.01", "true", "none").
 
-    Parameters of the bottleneck's rule, and of `fit_keys`, are given beside those of the
-    classifier: `{"rule": "counts", "pseudocount": "0.02", "n_codebooks": "64"}`. `seed`, `device`
-    and `epochs` reach the classifiers that have such a parameter, unless `params` sets it.
-    `key_rows` are rows without labels for those that prepare themselves from some.
+    Parameters of `fit_keys` are given beside those of the bottleneck; where both have one of a
+    name, that of `fit_keys` begins with `key_`. `seed`, `device` and `epochs` reach the classifiers
+    that have such a parameter, unless `params` sets it. `key_rows` are rows without labels for
+    classifiers that prepare themselves from some.
 
-    >>> make_classifier("bottleneck", {"pseudocount": "0.02", "n_codebooks": "64"})
-    BottleneckClassifier(keys={'n_codebooks': 64}, rule=Counts(pseudocount=0.02))
+    >>> make_classifier("bottleneck", {"epochs": "5", "n_codebooks": "64", "key_epochs": "2"})
+    BottleneckClassifier(epochs=5, keys={'epochs': 2, 'n_codebooks': 64})
     """
     cls = classifier_class(name)
-    signature = _parameters(cls)
+    signature = dict(inspect.signature(cls).parameters)
     params = dict(params or {})
-    usual = {"random_state": seed, "device": device, "epochs": epochs}
-    usual = {key: value for key, value in usual.items() if value is not None}
-    if name == "bottleneck":
-        made = _routed(params, usual, signature)
-    else:
-        made = _parsed_all(name, params, signature)
-        made = {key: value for key, value in usual.items() if key in signature} | made
+    keys = _take_key_settings(params, signature) if name == "bottleneck" else {}
+    made = {"random_state": seed, "device": device, "epochs": epochs}
+    made = {key: value for key, value in made.items() if value is not None and key in signature}
+    made |= _parsed_all(name, params, signature)
+    if keys:
+        if made.get("keys") is not None:
+            raise ValueError(f"keys: expected None beside {', '.join(keys)}; got keys")
+        made["keys"] = keys
     if key_rows is not None and hasattr(cls, "with_key_rows"):
         return cls.with_key_rows(key_rows, **made)
     return cls(**made)
 
 
-def _parameters(cls: type[Any]) -> dict[str, inspect.Parameter]:
-    found = inspect.signature(cls).parameters
-    return {key: p for key, p in found.items() if p.kind is not p.VAR_KEYWORD}
+def _take_key_settings(
+    params: dict[str, Any], signature: Mapping[str, inspect.Parameter]
+) -> dict[str, Any]:
+    """Take parameters of `fit_keys` out of `params` and return them, parsed."""
+    from dkvb.bottleneck.key_settings import key_parameters
+
+    known = key_parameters()
+    keys: dict[str, Any] = {}
+    for given in [name for name in params if name not in signature]:
+        name = given if given in known else given.removeprefix("key_")
+        if name in known:
+            value = params.pop(given)
+            keys[name] = _parsed(given, value, known[name]) if isinstance(value, str) else value
+    return keys
 
 
 def _parsed_all(
@@ -111,49 +133,6 @@ def _parsed_all(
         one_of(f"parameter of {name!r}", key, tuple(signature))
         found[key] = _parsed(key, value, signature[key]) if isinstance(value, str) else value
     return found
-
-
-def _routed(
-    params: dict[str, Any],
-    usual: Mapping[str, Any],
-    signature: Mapping[str, inspect.Parameter],
-) -> dict[str, Any]:
-    """The bottleneck's parameters: its own, its rule's, and those of `fit_keys`, told by name."""
-    from dkvb.estimators.parameters import key_parameters, rule_parameters, rules_with
-    from dkvb.rules import rule_class
-
-    rule = params.pop("rule", "counts")
-    own = {key: params.pop(key) for key in list(params) if key in signature}
-    made = {key: value for key, value in usual.items() if key in signature}
-    made |= _parsed_all("bottleneck", own, signature)
-    if not isinstance(rule, str):
-        return made | {"rule": rule, **params}  # the classifier says what does not belong
-    of_rule, of_keys = rule_parameters(rule), key_parameters()
-    # `epochs` are the rule's, `key_epochs` those of the keys; `key_method` says more than `method`.
-    of_keys |= {f"key_{key}": of_keys[key] for key in ("epochs", "method")}
-    del of_keys["epochs"]
-    given = {key: value for key, value in usual.items() if key in of_rule}
-    keys: dict[str, Any] = {}
-    for key, value in params.items():
-        parameter = of_rule.get(key) or of_keys.get(key)
-        if parameter is None:
-            others = [f"rule={other}" for other in rules_with(key)]
-            hint = f"; it belongs to {' and '.join(others)}" if others else ""
-            valid = ", ".join(map(repr, (*signature, *of_rule, *of_keys)))
-            raise ValueError(
-                f"parameter of 'bottleneck' with rule={rule}: expected one of {valid}; "
-                f"got {key!r}{hint}"
-            )
-        parsed = _parsed(key, value, parameter) if isinstance(value, str) else value
-        if key in of_rule:
-            given[key] = parsed
-        else:
-            keys[{"key_epochs": "epochs", "key_method": "method"}.get(key, key)] = parsed
-    if keys:
-        if made.get("keys") is not None:
-            raise ValueError(f"keys: expected None beside {', '.join(keys)}; got keys")
-        made["keys"] = keys
-    return made | {"rule": rule_class(rule)(**given) if given else rule}
 
 
 def load_classifier(path: str | Path, device: str = "cpu") -> Any:
@@ -182,7 +161,7 @@ def _parsed(key: str, text: str, parameter: inspect.Parameter) -> Any:
 
 
 def __getattr__(attribute: str) -> Any:
-    for name, class_name in _REGISTRY.items():
+    for name, (_, class_name) in _REGISTRY.items():
         if attribute == class_name:
             return classifier_class(name)
     raise AttributeError(f"module {__name__!r} has no attribute {attribute!r}")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,10 +18,8 @@ from dkvb._support import files
 from dkvb._support.files import FileError, State
 from dkvb.bottleneck import Keys
 from dkvb.estimators.labels import LabelIndex
-from dkvb.rules.base import Rule, describe
 
 _KINDS = {"string": str, "number": int, "boolean": bool}
-_PACKAGE = "dkvb.estimators."
 _SURPRISES = (
     ArithmeticError,
     AttributeError,
@@ -102,7 +99,7 @@ class Saved(BaseEstimator, ABC):
 
     @classmethod
     def _params_from(cls, saved: dict[str, Any]) -> dict[str, Any]:
-        """The parameters that `_saved_params` gave, also in the formats before."""
+        """Return the parameters that `_saved_params` gave."""
         return {name: _from_plain(p) for name, p in saved.items()}
 
     @classmethod
@@ -145,12 +142,9 @@ def estimator_from(state: State, device: str = "cpu") -> Any:
     from dkvb.estimators.registry import classifier_class, classifier_names
 
     name = state.fact("estimator", str)
-    if name == "regressor":
-        cls = import_module(_PACKAGE + name).BottleneckRegressor
-    elif name in classifier_names():
-        cls = classifier_class(name)
-    else:
+    if name not in classifier_names():
         raise state.damaged(f"estimator: expected one that dkvb has; got {name!r:.40}")
+    cls = classifier_class(name)
     try:
         return cls._from_file_state(state, device)
     except FileError:
@@ -160,14 +154,17 @@ def estimator_from(state: State, device: str = "cpu") -> Any:
 
 
 def _name_of(estimator: BaseEstimator) -> str:
-    """The name that a file gives to an estimator's class: that of its module."""
-    module = type(estimator).__module__
-    if not module.startswith("dkvb."):
+    """Return the name that a file gives to an estimator's class."""
+    from dkvb.estimators.registry import registered_name
+
+    cls = type(estimator)
+    name = registered_name(cls)
+    if name is None:
         raise TypeError(
-            f"save: expected an estimator of dkvb; got {type(estimator).__name__} of {module}, "
+            f"save: expected an estimator of dkvb; got {cls.__name__} of {cls.__module__}, "
             "which no file could be read back as"
         )
-    return module.rpartition(".")[2]
+    return name
 
 
 # ---------------------------------------------------------------------------------------- labels
@@ -213,8 +210,6 @@ def _plain(value: Any) -> Any:
         return {"RandomState": [np.asarray(item).tolist() for item in value.get_state(legacy=True)]}
     if isinstance(value, Keys):
         return value.fingerprint
-    if isinstance(value, Rule):
-        return describe(value)
     if isinstance(value, Mapping):
         return {name: _plain(item) for name, item in value.items()}
     if value is None or isinstance(value, bool | int | float | str):

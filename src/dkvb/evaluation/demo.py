@@ -27,12 +27,12 @@ from dkvb.evaluation.records import RunRecord, append_record, summarise, write_s
 # Here a task has 200 steps and the rate is 400 times larger: rate × steps is the paper's. With a
 # much smaller product they would not learn enough to forget.
 _GRADIENT = {"learning_rate": "0.4"}
-_BOTTLENECK = {"rule": "sgd", "n_codebooks": "128", "n_pairs": "512", "key_dim": "8"}
+_KEYS = {"n_codebooks": "128", "n_pairs": "512", "key_dim": "8"}
 _KERNEL = ClassifierSpec("kernel", "kernel", {})
 _LINEAR = ClassifierSpec("linear probe", "linear", _GRADIENT)
 _CLASSIFIERS = (
     ClassifierSpec("nearest class mean", "prototypes", {}),
-    ClassifierSpec("bottleneck (the paper's)", "bottleneck", _BOTTLENECK),
+    ClassifierSpec("bottleneck (the paper's)", "bottleneck", _KEYS),
     _LINEAR,
     ClassifierSpec("MLP", "mlp", _GRADIENT),
 )

@@ -56,8 +56,8 @@ def parse_spec(text: str) -> ClassifierSpec:
 
     The name is one of the registry, or `module:Class`.
 
-    >>> parse_spec("bottleneck:rule=sgd,n_codebooks=256").settings
-    {'rule': 'sgd', 'n_codebooks': '256'}
+    >>> parse_spec("bottleneck:epochs=5,n_codebooks=256").settings
+    {'epochs': '5', 'n_codebooks': '256'}
     >>> parse_spec("sklearn.naive_bayes:GaussianNB:var_smoothing=1e-6").name
     'sklearn.naive_bayes:GaussianNB'
     """
@@ -324,14 +324,18 @@ class Grid:
         params = get_all_params(self._make(spec, self.seeds[0], None))
         if "keys" in params:
             sizes = params.pop("keys") or {}
-            if "rule" in params:  # sizes of keys are parameters of the bottleneck alone
-                renamed = {"epochs": "key_epochs", "method": "key_method"}
-                params |= {"n_codebooks": None, **{renamed.get(n, n): v for n, v in sizes.items()}}
+            if spec.name == "bottleneck":  # sizes of keys are parameters of the bottleneck alone
+                params |= {"n_codebooks": None, **{_key_name(n): v for n, v in sizes.items()}}
         for name, small in _SMOKE_TEST_SIZES.items():
             value = params.get(name, small)
             if value is None or (isinstance(value, int) and value > small):  # wrong ones stay
                 params[name] = small
         return self._make(spec._replace(settings=params), self.seeds[0], keys)
+
+
+def _key_name(name: str) -> str:
+    """Return what `make_classifier` calls a parameter of `fit_keys`."""
+    return f"key_{name}" if name in ("epochs", "batch_size") else name
 
 
 def _class_of(spec: ClassifierSpec) -> type[Any]:
@@ -380,10 +384,10 @@ class DeviceData:
     def prepare(self, classifier: Any, X: Any) -> Any:
         """Return what a classifier prepares from X, once for all runs with equal keys."""
         arrays = (self.train[0], self.test[0], *self._tensors.values())
-        keys = getattr(classifier, "keys", None)
+        keys = getattr(classifier, "keys", None) if hasattr(classifier, "batch") else None
         if not isinstance(keys, Keys) or not any(X is array for array in arrays):
             return prepare(classifier, X)
-        address = (type(classifier).__name__, keys.fingerprint)
+        address = keys.fingerprint
         if self._prepared[0] != address:
             self._prepared = (address, {})  # frees the batches of the previous keys first
         batches = self._prepared[1]

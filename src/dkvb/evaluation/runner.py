@@ -24,7 +24,6 @@ from dkvb.evaluation.records import Evaluation, Number, RunRecord
 from dkvb.evaluation.scoring import mean_cross_entropy, score
 from dkvb.evaluation.size import pickled_size
 from dkvb.evaluation.streams import Stream
-from dkvb.rules import make_rule
 
 Array = npt.NDArray[Any]
 
@@ -52,22 +51,13 @@ def get_epochs(classifier: Any) -> int | None:
 
 
 def get_all_params(classifier: Any) -> dict[str, Any]:
-    """Return the parameters of a classifier together with those of its rule."""
-    params = classifier.get_params(deep=False) if hasattr(classifier, "get_params") else {}
-    if not hasattr(classifier, "key_settings"):  # no bottleneck
-        return dict(params)
-    rule = make_rule(params["rule"])
-    return {**params, "rule": rule.name, **rule.get_params()}
+    """Return the parameters of a classifier, none where it does not tell them."""
+    return dict(classifier.get_params(deep=False)) if hasattr(classifier, "get_params") else {}
 
 
 def set_epochs(classifier: Any, epochs: int) -> None:
     """Set the epochs of the next call of `partial_fit`."""
-    if not hasattr(classifier, "key_settings"):
-        classifier.set_params(epochs=epochs)
-    elif hasattr(classifier, "rule_"):
-        classifier.rule_.set_params(epochs=epochs)
-    else:
-        classifier.set_params(rule__epochs=epochs)
+    classifier.set_params(epochs=epochs)
 
 
 def evaluate(
@@ -332,9 +322,9 @@ def split_epochs(
 
 def _key_sizes(classifier: Any) -> dict[str, Any]:
     """Return the sizes of the fitted keys, which may be smaller than requested."""
-    if not hasattr(classifier, "key_versions_"):
+    keys = getattr(classifier, "keys_", None)
+    if keys is None:
         return {}
-    keys = classifier.key_versions_[-1]
     sizes = {name: getattr(keys, name) for name in ("n_codebooks", "n_pairs", "key_dim")}
     method = {name: keys.settings.get(name) for name in ("method", "epochs", "conditioning")}
     report = {"distinct": _plain(keys.report.distinct), "used": _plain(keys.report.used)}

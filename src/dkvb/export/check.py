@@ -1,4 +1,4 @@
-"""Whether an exported file answers as the model does: run by onnxruntime, on rows of your own."""
+"""Compare an exported file's answers with the model's, by onnxruntime, on rows of your own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch import Tensor
 from dkvb._support.optional import require
 from dkvb._support.validation import as_float32
 from dkvb.bottleneck import Batch, Keys
-from dkvb.estimators.bottleneck import BottleneckClassifier
+from dkvb.bottleneck.classifier import BottleneckClassifier
 from dkvb.estimators.kernel import KernelClassifier
 
 TIE = 1e-6  # probabilities that differ by less are equal but for rounding
@@ -54,8 +54,8 @@ def check_onnx(
     agree, differ, outside = np.ones(len(rows), bool), 0, 0
     if "codes" in found:
         assert isinstance(classifier, BottleneckClassifier)
-        rule, keys = classifier.rule_, classifier.keys_
-        ours = rule.codes(Batch(keys, rows)).long()  # (n, C)
+        keys = classifier.keys_
+        ours = classifier._codes(classifier._fitted(), Batch(keys, rows)).long()  # (n, C)
         theirs = torch.from_numpy(found["codes"])
         other = ours != theirs
         agree, differ = ~other.any(dim=1).numpy(), int(other.sum())

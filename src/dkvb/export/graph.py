@@ -20,12 +20,10 @@ from numpy.typing import NDArray
 from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 from torch import Tensor
 
-from dkvb.bottleneck.assignment import LEVELS
 from dkvb.estimators.kernel.calibration import LOWEST
 from dkvb.estimators.kernel.functions import RBF
-from dkvb.export.head import Head, KernelValues, SoftValues, Values
-from dkvb.export.module import LARGEST_HALF, TINY
-from dkvb.rules.counts.export import Counts, Likelihood
+from dkvb.export.head import Head, KernelValues
+from dkvb.export.module import TINY
 
 FLOAT, DOUBLE, HALF = TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16
 INT64, BOOL = TensorProto.INT64, TensorProto.BOOL
@@ -83,8 +81,8 @@ class Nodes:
 
 
 def head_graph(head: Head) -> tuple[GraphProto, dict[str, NDArray[Any]]]:
-    """`embedding` (batch, m) float32 → `scores`, `probabilities`, `label` and, where one key a
-    codebook is read, `codes`; of a regressor, `numbers`. Also its large tensors, by name."""
+    """`embedding` (batch, m) float32 → `scores`, `probabilities`, `label` and, of a bottleneck,
+    `codes`. Also its large tensors, by name."""
     tensors = Tensors()
     top = Nodes("head/", tensors)
     rows = top("Identity", _conditioned(top, head, "embedding"), name="head/rows")
@@ -124,18 +122,11 @@ def _conditioned(top: Nodes, head: Head, embedding: str) -> str:
         positive = top("Greater", norm, top.constant(0.0))
         z = top("Div", z, top("Where", positive, norm, top.constant(1.0)))
     z = top("Sub", z, top.double(top.tensor("centre", head.centre)))
-    if head.linear is not None:
-        top("MatMul", z, top.tensor("class_means", head.linear), name="head/class_means")
     if head.components is not None:
         components = top.double(
             top.tensor("components", head.components.tensor), head.components.unit
         )
         z = top("MatMul", z, components)
-    if isinstance(head.read, SoftValues):  # soft reads are of rows in float16
-        unit = top.constant(head.read.unit)
-        limits = top.constant(-LARGEST_HALF), top.constant(LARGEST_HALF)
-        single = top("Cast", top("Clip", top("Div", z, unit), *limits), to=FLOAT)
-        z = top("Mul", top("Cast", top("Cast", single, to=HALF), to=DOUBLE), unit)
     return z
 
 
@@ -144,7 +135,7 @@ class _Body:
 
     def __init__(self, top: Nodes, head: Head) -> None:
         self.head, self.add = head, Nodes("book/", top.tensors)
-        self.hard = not isinstance(head.read, SoftValues | KernelValues)
+        self.hard = not isinstance(head.read, KernelValues)
         self._keys = top.tensor("keys", head.keys.tensor)
         self._bounds = top.tensor("bounds", head.bounds)
         self._one, self._first = top.constant([1], np.int64), top.axis(0)
@@ -152,17 +143,7 @@ class _Body:
             self._matrices = top.tensor("matrices", head.matrices.tensor)
         if head.numbers is not None:
             self._numbers = top.tensor("key_numbers", head.numbers)
-        if isinstance(head.read, Counts):
-            self._entries = [
-                top.tensor("entry_bounds", head.read.bounds),
-                top.tensor("entry_columns", head.read.columns),
-                top.tensor("entry_counts", head.read.counts),
-            ]
-            if head.read.likelihood is not None:
-                self._clusters = top.tensor("clusters", head.read.likelihood.clusters.flatten())
-                self._shares = top.tensor("shares", head.read.likelihood.shares.flatten())
-        else:
-            self._table = top.tensor("values", head.read.table.tensor)
+        self._table = top.tensor("values", head.read.table.tensor)
 
     def graph(self, rows: str) -> GraphProto:
         """Inputs: the codebook's number, a condition, the sums so far; outputs: those, codes."""
@@ -177,9 +158,7 @@ class _Body:
         scores = add("Gemm", heads, keys, half, alpha=-1.0, transB=1, name="book/scores")  # (n, K)
         outputs = [_info("going", BOOL, [])]
         add("Identity", "go", name="going")
-        if isinstance(head.read, SoftValues):
-            self._soft(scores, book, start, stop, head.read)
-        elif isinstance(head.read, KernelValues):
+        if isinstance(head.read, KernelValues):
             self._kernel(scores, heads, half, head.read)
         else:
             code = add("ArgMin", scores, axis=1, keepdims=0)  # (n,) the lowest index of equals
@@ -188,7 +167,8 @@ class _Body:
                 number = code
             else:
                 number = add("Cast", add("Gather", self._numbers, pair), to=INT64)
-            self._hard(pair, book, head.read)
+            fetched = add.double(add("Gather", self._table, pair), head.read.table.unit)
+            add("Add", "pooled", fetched, name="pooled_next")
         outputs.append(_info("pooled_next", DOUBLE, ["batch", head.n_outputs]))
         carried = [_info("pooled", DOUBLE, ["batch", head.n_outputs])]
         if head.rejection is not None:
@@ -217,16 +197,6 @@ class _Body:
         first = add("Mul", book, width)
         return add("Slice", rows, first, add("Add", first, width), self._one)
 
-    def _soft(self, scores: str, book: str, start: str, stop: str, read: SoftValues) -> None:
-        """Add values weighed by a softmax in whole steps (n, Y)."""
-        add = self.add
-        sharpness = add("Gather", add.constant(-read.sharpness.numpy()), book)
-        shares = add("Softmax", add("Mul", scores, sharpness), axis=1)
-        weights = add("Round", add("Mul", shares, add.constant(float(LEVELS))))  # (n, K)
-        table = add("Slice", self._table, start, stop, self._first)
-        said = add("MatMul", weights, add.double(table, read.table.unit))
-        add("Add", "pooled", said, name="pooled_next")
-
     def _kernel(self, scores: str, heads: str, half: str, read: KernelValues) -> None:
         """Add values weighed by a kernel (n, Y); `half` (K,) is ½‖k‖²."""
         add = self.add
@@ -250,64 +220,6 @@ class _Body:
         said = add("MatMul", kernel, add.double(self._table, read.table.unit))
         add("Add", "pooled", said, name="pooled_next")
 
-    def _hard(self, pair: str, book: str, read: Values | Counts) -> None:
-        """Add what the selected pairs (n,) say (n, Y)."""
-        add = self.add
-        if isinstance(read, Values):
-            fetched = add.double(add("Gather", self._table, pair), read.table.unit)
-            add("Add", "pooled", fetched, name="pooled_next")
-        elif read.likelihood is None:
-            self._scattered("pooled", pair, name="pooled_next")
-        else:
-            logs = add("Log", self._likelihood(pair, book, read.likelihood))
-            add("Add", "pooled", logs, name="pooled_next")
-
-    def _likelihood(self, pair: str, book: str, how: Likelihood) -> str:
-        """Of the selected pairs (n,), by class (n, Y)."""
-        add, T = self.add, self.head.keys.tensor.shape[0]
-        _, C, G = how.shares.shape
-        shape = add("Shape", "pooled")
-        likelihood = add("Expand", add.constant(how.constant.numpy()), shape)
-        likelihood = self._scattered(likelihood, pair, weights=how.weights[0])
-        own = add("Mul", book, add.constant([G], np.int64))  # the first cluster in a partition
-        for partition in range(how.n_partitions):
-            place = add("Add", pair, add.constant([partition * T], np.int64))
-            cluster = add("Cast", add("Gather", self._clusters, place), to=INT64)
-            first = add("Add", own, add.constant([partition * C * G], np.int64))
-            cluster = add("Add", cluster, first)  # (n,) among those of all partitions and codebooks
-            share = add("Unsqueeze", add("Gather", self._shares, cluster), self._one)  # (n, 1)
-            cell = add("Add", cluster, add.constant([T], np.int64))
-            likelihood = self._scattered(likelihood, cell, share, how.weights[1 + partition])
-        return likelihood
-
-    def _scattered(
-        self,
-        sums: str,
-        cell: str,
-        share: str | None = None,
-        weights: Tensor | None = None,
-        name: str | None = None,
-    ) -> str:
-        """The sums (n, Y) with weight · share · count of each class in the cells (n,) added."""
-        add = self.add
-        bounds, columns, counts = self._entries
-        low = add("Cast", add("Gather", bounds, cell), to=INT64)  # (n,)
-        high = add("Cast", add("Gather", bounds, add("Add", cell, self._one)), to=INT64)
-        length = add("Unsqueeze", add("Sub", high, low), self._one)  # (n, 1)
-        zero, one = add.constant(0, np.int64), add.constant(1, np.int64)
-        longest = add("Max", add("ReduceMax", length, keepdims=0), one)  # L, at most Y
-        step = add("Range", zero, longest, one)  # (L,)
-        inside = add("Less", step, length)  # (n, L): cells have entries of different number
-        entry = add("Where", inside, add("Add", add("Unsqueeze", low, self._one), step), zero)
-        column = add("Cast", add("Gather", columns, entry), to=INT64)
-        gain = add.double(add("Gather", counts, entry))
-        if weights is not None:
-            gain = add("Mul", gain, add("Gather", add.constant(weights.numpy()), column))
-        if share is not None:
-            gain = add("Mul", gain, share)
-        gain = add("Where", inside, gain, add.constant(0.0))
-        return add("ScatterElements", sums, column, gain, name=name, axis=1, reduction="add")
-
     def _distance(self, scores: str, heads: str, book: str) -> None:
         """Add d² to the nearest key, in units of the codebook's quantization error."""
         add, rejection = self.add, self.head.rejection
@@ -323,12 +235,7 @@ def _answers(top: Nodes, head: Head) -> list[ValueInfoProto]:
     """From sums over codebooks to the outputs."""
     scaled = top("Mul", "head/pooled", top.constant(head.scale.numpy()))
     scores = top("Add", scaled, top.constant(head.base.numpy()))  # (n, Y)
-    if head.linear is not None:
-        scores = top("Add", scores, "head/class_means")
     shape: list[int | str] = ["batch", head.n_outputs]
-    if head.temperature is None:
-        top("Cast", scores, to=FLOAT, name="numbers")
-        return [_info("numbers", FLOAT, shape)]
     top("Cast", scores, to=FLOAT, name="scores")
     logits = scores if head.slope is None else _log_softplus(top, head, scores)
     shares = top("Softmax", top("Div", logits, top.constant(head.temperature)), axis=1)

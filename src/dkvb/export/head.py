@@ -1,4 +1,4 @@
-"""What a trained model needs to answer, as plain tensors: what exported graphs are made of."""
+"""Trained models as the plain tensors that exported graphs are made of."""
 
 from __future__ import annotations
 
@@ -10,19 +10,13 @@ import torch
 from torch import Tensor
 
 from dkvb.bottleneck import Keys
-from dkvb.bottleneck.assignment import SoftAssignment, _quantization_error
+from dkvb.bottleneck.classifier import BottleneckClassifier, LearnedState
 from dkvb.bottleneck.heads import Conditioning, Projection
-from dkvb.estimators import regressor
-from dkvb.estimators.bottleneck import BottleneckClassifier
+from dkvb.bottleneck.used_keys import candidate_keys
 from dkvb.estimators.kernel import KernelClassifier
 from dkvb.estimators.kernel.functions import KernelFunction
-from dkvb.estimators.learned_state import LearnedState
-from dkvb.estimators.regressor import BottleneckRegressor
-from dkvb.rules.counts.export import Counts, CountsView, narrow
-from dkvb.rules.least_squares.export import SoftValuesView
-from dkvb.rules.sgd.export import ValuesView
 
-Exportable: TypeAlias = BottleneckClassifier | KernelClassifier | BottleneckRegressor
+Exportable: TypeAlias = BottleneckClassifier | KernelClassifier
 
 _HALF = 2.0**-11  # how far rounding to float16 moves a number, at most
 _LARGEST_HALF = 2.0**15  # what the largest number of a tensor becomes in float16
@@ -50,23 +44,14 @@ class Stored:
 
 @dataclass(frozen=True, eq=False)
 class Values:
-    """One value for each key, fetched by code (`sgd`)."""
+    """One value for each key, fetched by code, of a `BottleneckClassifier`."""
 
     table: Stored  # (T, Y)
-
-
-@dataclass(frozen=True, eq=False)
-class SoftValues:
-    """Values weighed by a softmax over all keys of a codebook (`least_squares`)."""
-
-    table: Stored  # (T, Y)
-    sharpness: Tensor  # (C,) float64, 2 / (temperature · quantization_error)
-    unit: float  # of the float16 numbers that conditioned rows are rounded to
 
 
 @dataclass(frozen=True, eq=False)
 class KernelValues:
-    """Values weighed by a kernel of the distances to all keys, the learned examples (`kernel`)."""
+    """Values weighed by a kernel of the distances to the learned examples."""
 
     table: Stored  # (T, Y)
     function: KernelFunction
@@ -83,13 +68,13 @@ class Rejection:
 
 @dataclass(frozen=True, eq=False)
 class Head:
-    """From embeddings to scores: base + scale · Σ over codebooks of what was read + rows · linear.
+    """From embeddings to scores: base + scale · Σ over codebooks of the values read.
 
     The keys of all codebooks lie one after another: copies of an earlier key of the same codebook,
     which can never be selected, and keys that predictions do not search, are left out.
     """
 
-    rule: str
+    kind: str  # "bottleneck" or "kernel"
     fingerprint: str  # of the classifier's keys
     power: float
     normalise: bool
@@ -100,14 +85,13 @@ class Head:
     keys: Stored  # (T, d)
     bounds: Tensor  # (C + 1,) int64, where the keys of each codebook begin
     numbers: Tensor | None  # (T,) codes that keys have in the classifier; None: 0 … K − 1
-    read: Values | Counts | SoftValues | KernelValues
+    read: Values | KernelValues
     scale: Tensor  # (Y,) float64
     base: Tensor  # (Y,) float64
-    temperature: float | None  # of the softmax over scores; None: no probabilities
-    labels: list[Any] | None  # in the order of columns
+    temperature: float  # of the softmax over scores
+    labels: list[Any]  # in the order of columns
     rejection: Rejection | None
     slope: float | None = None  # of scores in log softplus(slope · score), a softmax's argument
-    linear: Tensor | None = None  # (m, Y) float64, for rows before the linear map of conditioning
 
     @property
     def n_codebooks(self) -> int:
@@ -127,16 +111,13 @@ class Head:
         return self.width if self.components is None else self.components.tensor.shape[1]
 
     def halved(self) -> Head:
-        """The same with large tensors in float16; counts are whole numbers and stay exact."""
-        read = self.read
-        if not isinstance(read, Counts):
-            read = replace(read, table=read.table.halved())
+        """Return the same with large tensors in float16."""
         return replace(
             self,
             components=None if self.components is None else self.components.halved(),
             matrices=None if self.matrices is None else self.matrices.halved(),
             keys=self.keys.halved(),
-            read=read,
+            read=replace(self.read, table=self.read.table.halved()),
         )
 
     def tie_margin(self) -> float:
@@ -157,58 +138,40 @@ class Head:
 
 def head_of(model: Exportable) -> Head:
     """The head of a trained model; it shares nothing that learning will change."""
-    if isinstance(model, BottleneckRegressor):
-        return _of_regressor(model)
     if isinstance(model, BottleneckClassifier):
         return _of_classifier(model)
     if isinstance(model, KernelClassifier):
         return _of_kernel(model)
     raise TypeError(
-        "classifier: expected a BottleneckClassifier, KernelClassifier or BottleneckRegressor; "
+        "classifier: expected a BottleneckClassifier or a KernelClassifier; "
         f"got {type(model).__name__}"
     )
 
 
 def _of_classifier(classifier: BottleneckClassifier) -> Head:
-    state = classifier._ready()
-    view, order = state.rule.export_view(), torch.from_numpy(state.labels.order)
-    shared: dict[str, Any] = {
-        "rule": state.rule.name,
-        "temperature": state.rule.softmax_temperature(),
-        "labels": state.labels.classes_.tolist(),
-        "rejection": _rejection(classifier, state, view),
-    }
-    if isinstance(view, SoftValuesView):
-        base = torch.zeros(len(order), dtype=torch.float64)
-        base[view.class_counts.cpu()[order] == 0] = -torch.inf
-        return _soft(view.assignment, view.values[:, order.to(view.values.device)], base, shared)
-    keys, number = view.searched, view.number
+    state = classifier._fitted()
+    order = torch.from_numpy(state.labels.order)
+    keys, number = candidate_keys(state.keys, state.values, classifier.candidate_keys)
     kept = keys.first_of_equals  # (C, K'), false for the copies that fill up short codebooks too
     books = torch.arange(keys.n_codebooks, device=number.device)[:, None]
-    pairs = (books * view.keys.n_pairs + number)[kept]  # (T,) among all pairs of the classifier
-    numbers = None if kept.all() and keys is view.keys else narrow(number[kept].cpu())
-    fields_of = {**_keys_part(keys, kept), **shared, "numbers": numbers}
-    # The classifier's keys, of which those used are some.
-    fields_of["fingerprint"] = view.keys.fingerprint
-    if isinstance(view, CountsView):
-        read, scale, base = view.read(pairs, order)
-        linear = None
-        if (means := view.linear(order)) is not None:
-            linear, offset = means
-            base = base + offset
-        return Head(**fields_of, read=read, scale=scale, base=base, linear=linear)
-    table = view.values.flatten(0, 1)[pairs].cpu()[:, order]
+    pairs = (books * state.keys.n_pairs + number)[kept]  # (T,) among all pairs of the classifier
+    table = state.values.values.flatten(0, 1)[pairs].cpu()[:, order]
     if table.dtype == torch.bfloat16:  # which few runtimes know
         table = table.float()
     zero = torch.zeros(len(order), dtype=torch.float64)
-    mean = zero + 1 / keys.n_codebooks
-    return Head(**fields_of, read=Values(Stored(table)), scale=mean, base=zero)
-
-
-def _of_regressor(model: BottleneckRegressor) -> Head:
-    values, mean, scale = regressor._solution(model._sums)
-    shared = {"rule": "regression", "temperature": None, "labels": None, "rejection": None}
-    return _soft(model._assignment, values * scale, mean.cpu(), shared)
+    parts = _keys_part(keys, kept)
+    parts["fingerprint"] = state.keys.fingerprint  # of all keys, of which those used are some
+    return Head(
+        kind="bottleneck",
+        **parts,
+        numbers=None if kept.all() and keys is state.keys else narrow(number[kept].cpu()),
+        read=Values(Stored(table)),
+        scale=zero + 1 / keys.n_codebooks,
+        base=zero,
+        temperature=1.0,
+        labels=state.labels.classes_.tolist(),
+        rejection=_rejection(classifier, state, keys),
+    )
 
 
 def _of_kernel(classifier: KernelClassifier) -> Head:
@@ -221,7 +184,7 @@ def _of_kernel(classifier: KernelClassifier) -> Head:
         rejection = Rejection(above, unit, view.reference_distances.float())
     # One codebook whose keys are the learned examples.
     return Head(
-        rule="kernel",
+        kind="kernel",
         fingerprint="" if view.keys is None else view.keys.fingerprint,
         power=c.power,
         normalise=c.normalise,
@@ -239,20 +202,6 @@ def _of_kernel(classifier: KernelClassifier) -> Head:
         slope=view.calibration.slope,
         labels=view.labels,
         rejection=rejection,
-    )
-
-
-def _soft(assignment: SoftAssignment, values: Tensor, base: Tensor, shared: dict[str, Any]) -> Head:
-    keys, kept = assignment.keys, assignment.keys.first_of_equals
-    sharpness = 2 / (assignment.temperature * _quantization_error(keys).cpu())
-    table = Stored(values[kept.flatten()].float().cpu())
-    return Head(
-        **_keys_part(keys, kept),
-        **shared,
-        numbers=None,
-        read=SoftValues(table, sharpness, assignment._unit),
-        scale=torch.ones_like(base),
-        base=base,
     )
 
 
@@ -278,25 +227,29 @@ def _stored(tensor: Tensor | None) -> Stored | None:
 
 
 def _rejection(
-    classifier: BottleneckClassifier,
-    state: LearnedState,
-    view: ValuesView | CountsView | SoftValuesView,
+    classifier: BottleneckClassifier, state: LearnedState, searched: Keys
 ) -> Rejection | None:
     threshold, keys = classifier.novelty_threshold, state.keys
     if threshold is None:
         return None
-    searched = None if isinstance(view, SoftValuesView) else view.searched
-    if searched is None or searched.first_of_equals.sum() != keys.first_of_equals.sum():
-        reads = "all keys softly" if searched is None else "used keys only"
+    if searched.first_of_equals.sum() != keys.first_of_equals.sum():
         raise ValueError(
             "novelty_threshold: expected None where novelty is measured from other keys than "
-            f"predictions read; got {threshold} with rule={state.rule.name!r}, which reads {reads};"
-            " set novelty_threshold=None"
-            + ("" if searched is None else ", or candidate_keys='all', or freeze() first")
+            f"predictions read; got {threshold} with candidate_keys='used'; set "
+            "novelty_threshold=None, or candidate_keys='all', or freeze() first"
         )
     tiny = float(torch.finfo(torch.float32).tiny)
     quantization_error = keys.quantization_error.double().clamp(min=tiny).cpu()
     return Rejection(float(threshold), quantization_error, keys.novelty.cpu())
+
+
+def narrow(numbers: Tensor) -> Tensor:
+    """Return whole numbers from 0 on in the smallest dtype that holds them."""
+    largest = int(numbers.max()) if numbers.numel() else 0
+    for dtype in (torch.uint8, torch.uint16, torch.int32):
+        if largest <= torch.iinfo(dtype).max:
+            return numbers.to(dtype)
+    return numbers
 
 
 def _tensors(part: Any) -> Iterator[Tensor]:

@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dkvb.bottleneck.assignment import LEVELS
 from dkvb.embedding.encoders.encoder import ModuleEncoder
 from dkvb.estimators.kernel.calibration import LOWEST
 from dkvb.estimators.kernel.functions import RBF
@@ -21,23 +20,18 @@ from dkvb.export.head import (
     Exportable,
     Head,
     KernelValues,
-    SoftValues,
     Stored,
-    Values,
     head_of,
 )
-from dkvb.rules.counts.export import Counts
 
 TINY = 2.0**-1000  # a product of norms below which two rows have no angle
-LARGEST_HALF = 65504.0  # that float16 can hold
 Answer = tuple[Tensor, Tensor, Tensor]
 
 
 class HeadModule(nn.Module):
     """Embeddings (n, m) float32 → scores (n, Y), probabilities (n, Y), label index (n,).
 
-    Arithmetic is float64 from the embedding to the choice of keys, answers are float32. Of a
-    regressor, `forward` returns its numbers (n, Y) alone.
+    Arithmetic is float64 from the embedding to the choice of keys, answers are float32.
     """
 
     centre: Tensor
@@ -46,15 +40,7 @@ class HeadModule(nn.Module):
     keys: Tensor
     base: Tensor
     scale: Tensor
-    linear: Tensor | None
     table: Tensor
-    entry_bounds: Tensor
-    entry_columns: Tensor
-    entry_counts: Tensor
-    constant: Tensor
-    weights: Tensor
-    shares: Tensor
-    clusters: Tensor
     reference: Tensor
 
     def __init__(self, head: Head) -> None:
@@ -65,19 +51,12 @@ class HeadModule(nn.Module):
         self.register_buffer("centre", head.centre)
         self.register_buffer("base", head.base)
         self.register_buffer("scale", head.scale)
-        self.register_buffer("linear", head.linear)
         self._keep("components", head.components)
         self._keep("matrices", head.matrices)
         self._keep("keys", head.keys)
         self._bounds = head.bounds.tolist()
-        self._read: str = type(head.read).__name__
-        if isinstance(head.read, Counts):
-            self._keep_counts(head.read)
-        else:
-            self._keep("table", head.read.table)
+        self._keep("table", head.read.table)
         self._kernel = head.read.function if isinstance(head.read, KernelValues) else None
-        if isinstance(head.read, SoftValues):
-            self._sharpness, self._row_unit = head.read.sharpness.tolist(), head.read.unit
         self._rejection = head.rejection
         if head.rejection is not None:
             self.register_buffer("reference", head.rejection.reference)
@@ -89,27 +68,13 @@ class HeadModule(nn.Module):
             self.register_buffer(name, stored.tensor)
         self._units[name] = 1.0 if stored is None else stored.unit
 
-    def _keep_counts(self, read: Counts) -> None:
-        bounds = read.bounds.long()
-        self._longest = max(1, int((bounds[1:] - bounds[:-1]).max()))
-        for name in ("bounds", "columns", "counts"):
-            self.register_buffer(f"entry_{name}", _indexable(getattr(read, name)))
-        self._likelihood = read.likelihood is not None
-        if read.likelihood is not None:
-            how = read.likelihood
-            self.register_buffer("constant", how.constant)
-            self.register_buffer("weights", how.weights)
-            self.register_buffer("shares", how.shares)
-            self.register_buffer("clusters", _indexable(how.clusters))
-
     def _stored(self, name: str, part: Tensor) -> Tensor:
         unit = self._units[name]
         return part.double() if unit == 1.0 else part.double() * unit
 
-    def forward(self, x: Tensor) -> Answer | Tensor:
-        """Embeddings (n, m) → scores, probabilities, label indices; or a regressor's numbers."""
-        centred = self._centred(x)
-        rows = self._conditioned(centred)
+    def forward(self, x: Tensor) -> Answer:
+        """Embeddings (n, m) → scores, probabilities, label indices."""
+        rows = self._conditioned(x)
         pooled = torch.zeros((x.shape[0], len(self.base)), dtype=torch.float64, device=x.device)
         far = torch.zeros(x.shape[0], dtype=torch.float64, device=x.device)
         for book in range(len(self._bounds) - 1):
@@ -122,10 +87,6 @@ class HeadModule(nn.Module):
                 squared = 2 * scores.amin(dim=1) + heads.square().sum(dim=1)
                 far = far + squared.clamp(min=0) / float(self._rejection.quantization_error[book])
         scores = self.base + self.scale * pooled
-        if self.linear is not None:
-            scores = scores + centred @ self.linear
-        if self.temperature is None:
-            return scores.float()
         label = scores.argmax(dim=1)
         if self._rejection is not None:
             distance = (far / (len(self._bounds) - 1)).float()[:, None]
@@ -137,8 +98,8 @@ class HeadModule(nn.Module):
             logits = torch.nn.functional.softplus(steep).log() + self.base
         return scores.float(), (logits / self.temperature).softmax(dim=1).float(), label
 
-    def _centred(self, x: Tensor) -> Tensor:
-        """Embeddings (n, m) → rows (n, m) before the linear map, as `Conditioning` has them."""
+    def _conditioned(self, x: Tensor) -> Tensor:
+        """Embeddings (n, m) → conditioned rows (n, p), as `Conditioning` has them."""
         z = x.double()
         if self.power != 1.0:
             size = z.abs()
@@ -146,16 +107,8 @@ class HeadModule(nn.Module):
         if self.normalise:
             norm = z.norm(dim=1, keepdim=True)
             z = z / torch.where(norm > 0, norm, 1.0)
-        return z - self.centre
-
-    def _conditioned(self, z: Tensor) -> Tensor:
-        """Rows (n, m) before the linear map → conditioned rows (n, p)."""
-        if self.components is not None:
-            z = z @ self._stored("components", self.components)
-        if self._read == SoftValues.__name__:  # soft reads are of rows in float16
-            z = (z / self._row_unit).clamp(-LARGEST_HALF, LARGEST_HALF).float().half()
-            z = z.double() * self._row_unit
-        return z
+        z = z - self.centre
+        return z if self.components is None else z @ self._stored("components", self.components)
 
     def _heads(self, rows: Tensor, book: int) -> Tensor:
         """Rows (n, p) → heads of one codebook (n, d)."""
@@ -171,26 +124,8 @@ class HeadModule(nn.Module):
         if self._kernel is not None:
             kernel = self._kernel_of(scores, heads, self._stored("keys", self.keys[own]))
             return kernel @ self._stored("table", self.table[own])
-        if self._read == SoftValues.__name__:
-            shares = (-self._sharpness[book] * scores).softmax(dim=1)
-            weights: Tensor = (shares * LEVELS).round()  # (n, K)
-            return weights @ self._stored("table", self.table[own])
         pair = scores.argmin(dim=1) + own.start  # (n,)
-        if self._read == Values.__name__:
-            return self._stored("table", self.table[pair])
-        none = scores.new_zeros((scores.shape[0], len(self.base)))
-        if not self._likelihood:
-            return self._scattered(none, pair, None)
-        likelihood = self._scattered(none + self.constant, pair, self.weights[0])
-        partitions, C, G = self.shares.shape
-        for partition in range(partitions):
-            cluster = self.clusters[partition][pair].long()  # (n,)
-            worth = (
-                self.shares[partition, book][cluster][:, None] * self.weights[1 + partition]
-            )  # (n, Y)
-            cell = cluster + len(self.keys) + (partition * C + book) * G
-            likelihood = self._scattered(likelihood, cell, worth)
-        return likelihood.log()
+        return self._stored("table", self.table[pair])
 
     def _kernel_of(self, scores: Tensor, heads: Tensor, keys: Tensor) -> Tensor:
         """The kernel matrix (n, K), from ½d² − ½‖h‖² (n, K)."""
@@ -205,23 +140,6 @@ class HeadModule(nn.Module):
         angle = math.pi - torch.acos(cosine)
         return norms * ((1 - cosine.square()).sqrt() + angle * cosine) / math.pi
 
-    def _scattered(self, sums: Tensor, cell: Tensor, worth: Tensor | None) -> Tensor:
-        """Sums (n, Y) with what was counted in cells (n,), each worth (Y,) or (n, Y), added."""
-        low, high = self.entry_bounds[cell].long(), self.entry_bounds[cell + 1].long()
-        step = torch.arange(self._longest, device=sums.device)
-        inside = step < (high - low)[:, None]  # (n, L)
-        entry = torch.where(inside, low[:, None] + step, 0)
-        column = self.entry_columns[entry].long()
-        gain = torch.where(inside, self.entry_counts[entry].double(), 0.0)
-        if worth is not None:
-            gain = gain * worth.expand(cell.shape[0], -1).gather(1, column)
-        return sums.scatter_add(1, column, gain)
-
-
-def _indexable(numbers: Tensor) -> Tensor:
-    """The same whole numbers in a type that torch can index everywhere."""
-    return numbers.int() if numbers.dtype == torch.uint16 else numbers
-
 
 class ImageModule(nn.Module):
     """Transformed images (n, 3, crop, crop) float32 → what `HeadModule` answers."""
@@ -230,9 +148,9 @@ class ImageModule(nn.Module):
         super().__init__()
         self.network, self.features, self.head = encoder.module, encoder.features, head
 
-    def forward(self, images: Tensor) -> Answer | Tensor:
+    def forward(self, images: Tensor) -> Answer:
         """Images as the encoder's transform makes them → scores, probabilities, label indices."""
-        answer: Answer | Tensor = self.head(self.features(images).float())
+        answer: Answer = self.head(self.features(images).float())
         return answer
 
 
@@ -245,7 +163,7 @@ def as_module(model: Exportable, encoder: Any = None) -> HeadModule | ImageModul
     >>> import numpy as np
     >>> from dkvb import BottleneckClassifier
     >>> X, y = np.random.default_rng(0).normal(size=(50, 4)).astype("float32"), [0, 1] * 25
-    >>> clf = BottleneckClassifier(keys={"n_codebooks": 4, "n_pairs": 8, "key_dim": 2}).fit(X, y)
+    >>> clf = BottleneckClassifier({"n_codebooks": 4, "n_pairs": 8, "key_dim": 2}).fit(X, y)
     >>> x, batch = torch.from_numpy(X), {0: torch.export.Dim("batch")}
     >>> program = torch.export.export(as_module(clf), (x,), dynamic_shapes=(batch,))
     >>> _, probabilities, _ = program.module()(x[:7])

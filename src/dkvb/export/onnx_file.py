@@ -57,7 +57,7 @@ def export_onnx(
     `probabilities` (batch, Y), the index of the `label` (batch,), −1 where `novelty_threshold`
     makes it unknown, and the `codes` (batch, C) of the keys that were read, where each codebook
     reads one. The labels themselves are in the file's metadata under "labels", JSON, in the order
-    of columns. A regressor's file answers with `numbers` (batch, Y).
+    of columns.
 
     With an `encoder` of images of `dkvb.embedding`, the file takes `image` (batch, height, width,
     3) uint8, upright RGB pictures of any size, and resizes, crops and scales them as the encoder's
@@ -125,7 +125,7 @@ def _metadata(head: Head, dtype: str, encoder: Any) -> dict[str, str]:
 
     facts: dict[str, Any] = {
         "labels": head.labels,
-        "rule": head.rule,
+        "classifier": head.kind,
         "keys": head.fingerprint,
         "dtype": dtype,
         "tie_margin": head.tie_margin(),

@@ -1,9 +1,8 @@
 """The operations that take most of the time, each with a plain oracle and faster versions.
 
-`centring` centres embeddings, `nearest` finds keys, `kmeans` fits them, `sgd` learns values by
-gradient descent, and `counts` counts pairs and classes. Each exists as `oracle` (plain torch, any
-device) and `cpu` (compiled by numba), and all but `centring` and `counts` as `triton` (CUDA).
-`sdmlp`, the step of a baseline, has no `cpu`; `distances`, for a few inputs, is for the CPU only.
+`centring` centres embeddings, `nearest` finds keys, `kmeans` fits them, and `sgd` learns values by
+gradient descent. Each exists as `oracle` (plain torch, any device) and `cpu` (compiled by numba),
+and all but `centring` as `triton` (CUDA). `distances`, for a few inputs, is for the CPU only.
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ from torch.nn.functional import pad
 
 from dkvb.kernels._numba import compiled, huge_empty, run, take
 from dkvb.kernels._simd import HEADS, PANEL, score_panels, score_panels_ahead
-from dkvb.kernels.nearest.again import project_from
 from dkvb.kernels.nearest.cpu import pack_heads, prepare
+from dkvb.kernels.nearest.rescore import project_from
 
 DEPTH = 128
 PANELS = 8  # whose sums are added up by one worker

@@ -39,7 +39,7 @@ def _reason(service: Service, found: Any) -> dict[str, Any]:
             ]
         }
     votes = found.votes(most=MOST)
-    names = ("codebook", "pair", "label", "lead", "examples")
+    names = ("codebook", "pair", "label", "lead", "selected")
     return {"keys": [{name: getattr(vote, name) for name in names} for vote in votes]}
 
 

@@ -5,7 +5,7 @@
 >>> from dkvb.store import create, open_folder, read_folder
 >>> from dkvb.estimators.registry import make_classifier
 >>> X, y = np.eye(4).repeat(20, axis=0), np.repeat(["ant", "bee", "cat", "dog"], 20)
->>> classifier = make_classifier("bottleneck", {"rule": "counts", "n_codebooks": 4, "key_dim": 2})
+>>> classifier = make_classifier("kernel")
 >>> folder = tempfile.mkdtemp() + "/model"
 >>> create(folder, classifier.fit(X, y)).close()
 >>> with open_folder(folder) as model:

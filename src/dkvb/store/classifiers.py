@@ -15,11 +15,6 @@ def is_journaled(classifier: Any) -> bool:
     return hasattr(classifier, "journal_record")
 
 
-def journals_embeddings(classifier: Any) -> bool:
-    """Return whether its journal holds embeddings that no snapshot does."""
-    return bool(getattr(getattr(classifier, "rule_", None), "journals_embeddings", False))
-
-
 def keeps_ids(classifier: Any) -> bool:
     """Return whether learned rows have ids, by which they can be found again."""
     return hasattr(classifier, "rows")
@@ -69,8 +64,8 @@ def total_count(classifier: Any) -> int:
 
 def keys_file(classifier: Any) -> str | None:
     """Return the name of the file for a classifier's keys; None where it has none."""
-    versions = getattr(classifier, "key_versions_", None)
-    return layout.keys_name(versions[0].fingerprint) if versions else None
+    keys = getattr(classifier, "keys_", None)
+    return layout.keys_name(keys.fingerprint) if keys is not None else None
 
 
 def file_state(classifier: Any, folder: Path, keys: Path | None) -> State:

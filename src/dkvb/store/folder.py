@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from dkvb._support import files
 from dkvb._support.files import FileError, State, atomic
 from dkvb.store import classifiers, layout
-from dkvb.store.framing import FRAMING
 from dkvb.store.history import (
     UNLEARNING,
     Entry,
@@ -340,7 +339,7 @@ class ModelFolder:
     def merge(
         self, *others: Any, shards: tuple[Entry, ...] = (), operation_id: str | None = None
     ) -> int:
-        """Add what other classifiers have learned with the same keys and rule.
+        """Add what other classifiers have learned with the same keys.
 
         `shards` are the entries of what they have learned (`shards.manifest`), none of which may
         be there already.
@@ -377,17 +376,11 @@ class ModelFolder:
             self._write(self.classifier, self.model.history)
 
     def close(self) -> None:
-        """Let others change the model.
-
-        A journal that holds embeddings which no snapshot does becomes a snapshot first.
-        """
+        """Let others change the model."""
         with self._mutex:
-            try:
-                self._drop_embeddings()
-            finally:
-                self._open = False
-                if os.getpid() == self._process:  # a fork has no lock to release
-                    self._lock.release()
+            self._open = False
+            if os.getpid() == self._process:  # a fork has no lock to release
+                self._lock.release()
 
     def __enter__(self) -> Self:
         return self
@@ -462,7 +455,7 @@ class ModelFolder:
     def _check_can(self, method: str, operation: str) -> None:
         if not hasattr(self.classifier, method):
             raise ValueError(
-                f"{operation}: expected a bottleneck or a kernel classifier; "
+                f"{operation}: expected a KernelClassifier; "
                 f"got a {type(self.classifier).__name__}, which cannot"
             )
 
@@ -475,8 +468,6 @@ class ModelFolder:
         self, operation: str, record: State, operation_id: str | None, digest: str | None
     ) -> int:
         """Do what a record describes to a copy, append the record, and return its count."""
-        if self.model.journal_framing != FRAMING:
-            self.compact()
         self._compact_if_long()  # before, so that the last operation can be undone
         classifier, start = classifiers.working_copy(self.classifier), perf_counter()
         count = classifiers.replay(classifier, operation, record)
@@ -491,8 +482,6 @@ class ModelFolder:
     def _learn_together(self, batches: Sequence[Learnable]) -> list[int]:
         """`learn` of several batches: one update, since their order makes no difference, and one
         record of the journal per batch."""
-        if self.model.journal_framing != FRAMING:
-            self.compact()
         self._compact_if_long()
         parts = [classifiers.journal_record(self.classifier, *one[:3]) for one in batches]
         X = np.concatenate([one.X for one in batches])
@@ -583,14 +572,6 @@ class ModelFolder:
         if length > max(MOST_BYTES, self._size()) or seconds > MOST_SECONDS:
             # What was learned is on disk all the same, and the next operation tries again.
             with suppress(OSError):
-                self.compact()
-
-    def _drop_embeddings(self) -> None:
-        model = self._model
-        if not self._open or os.getpid() != self._process or model is None or not model.pending:
-            return
-        if classifiers.journals_embeddings(model.classifier):
-            with suppress(OSError):  # what was learned is on disk all the same
                 self.compact()
 
     def _write(

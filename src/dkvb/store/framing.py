@@ -15,7 +15,6 @@ from pathlib import Path
 from dkvb._support.files import FileError, atomic
 from dkvb._support.files.metadata import Metadata, read_metadata
 
-FRAMING = 2  # formats 1 and 2 of the files had framing 1: no checksum after a record
 _FRAME = struct.Struct("<QI")
 _CHECKSUM = struct.Struct("<I")
 
@@ -25,12 +24,6 @@ def framed(content: bytes, *, first: bool = False) -> bytes:
     size = struct.pack("<Q", len(content))
     end = b"" if first else _CHECKSUM.pack(zlib.crc32(content))
     return size + _CHECKSUM.pack(zlib.crc32(size)) + content + end
-
-
-def framing_of(first: Metadata) -> int:
-    """Return how the records after the first one are framed."""
-    framing = first.facts.get("framing", 1)
-    return framing if framing in (1, FRAMING) else FRAMING
 
 
 def records(raw: bytes, path: Path) -> Iterator[tuple[Metadata, bytes, int]]:
@@ -55,7 +48,7 @@ def records(raw: bytes, path: Path) -> Iterator[tuple[Metadata, bytes, int]]:
         except FileError as error:
             raise damaged_at(path, start, str(error)) from error
         if start == 0:
-            after, start = _CHECKSUM.size if framing_of(metadata) == FRAMING else 0, end
+            after, start = _CHECKSUM.size, end
         else:
             start = end + after
         yield metadata, content, start

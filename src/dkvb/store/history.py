@@ -30,9 +30,9 @@ class Entry:
     operation: str  # "fit", "learn", "relabel", "rename", "merge_classes", "undo", "forget", ...
     count: int  # of rows
     time: str  # UTC, ISO 8601
-    id: str | None = None  # a repeated operation with the same id counts once; format 2 has none
+    id: str  # a repeated operation with the same id counts once
     digest: str | None = None  # of what was learned, until something is forgotten
-    sequence: int | None = None  # from 1 on; versions before 0.2 wrote none
+    sequence: int = 0  # from 1 on
 
 
 def entry(
@@ -46,7 +46,7 @@ def entry(
     """Return the entry of an operation that happens now, after others; its id is random unless
     given."""
     time = datetime.now(UTC).isoformat(timespec="seconds")
-    last = (after[-1].sequence or 0) if after else 0  # versions before 0.2 wrote none
+    last = after[-1].sequence if after else 0
     return Entry(operation, count, time, id or token_hex(8), digest, 1 + max(last, len(after)))
 
 
@@ -89,7 +89,7 @@ def without_digests(history: tuple[Entry, ...]) -> tuple[Entry, ...]:
 def why_final(history: tuple[Entry, ...]) -> str:
     """Return why the last operation that was not undone cannot be undone.
 
-    >>> why_final((Entry("fit", 9, "now"), Entry("forget", 3, "now")))
+    >>> why_final((Entry("fit", 9, "now", "a"), Entry("forget", 3, "now", "b")))
     'the last operation was a forget, which is final'
     """
     left: list[Entry] = []
@@ -109,7 +109,7 @@ def why_final(history: tuple[Entry, ...]) -> str:
 def shortened(history: tuple[Entry, ...], most: int = MOST) -> tuple[Entry, ...]:
     """Return the history, if it is long with consecutive equal operations joined in its older half.
 
-    >>> many = [Entry("learn", 1, str(day)) for day in range(4)]
+    >>> many = [Entry("learn", 1, str(day), str(day)) for day in range(4)]
     >>> [(e.count, e.time) for e in shortened(tuple(many), most=3)]
     [(2, '1'), (1, '2'), (1, '3')]
     """
@@ -131,12 +131,8 @@ def entry_facts(one: Entry) -> list[Any]:
 
 
 def entry_from(path: Path | None, facts: Any) -> Entry:
-    """Return the entry that `entry_facts` wrote; format 2 wrote no id and no digest, and versions
-    before 0.2 no sequence."""
-    if isinstance(facts, list) and len(facts) in (3, 5):
-        facts = [*facts, None, None, None][:6]
-    optional = (str, type(None))
-    kinds: tuple[Any, ...] = (str, int, str, optional, optional, (int, type(None)))
+    """Return the entry that `entry_facts` wrote."""
+    kinds: tuple[Any, ...] = (str, int, str, str, (str, type(None)), int)
     if (
         not isinstance(facts, list)
         or len(facts) != len(kinds)
@@ -160,7 +156,7 @@ def entries_of(path: Path, facts: dict[str, Any]) -> list[Entry]:
 
 def in_sequence(history: list[Entry]) -> tuple[Entry, ...]:
     """Return entries in the order of their operations, which an undo has changed in a journal."""
-    return tuple(sorted(history, key=lambda one: one.sequence or 0))
+    return tuple(sorted(history, key=lambda one: one.sequence))
 
 
 def text_digest(*parts: Any) -> str:

@@ -16,10 +16,8 @@ from pathlib import Path
 from dkvb._support import files
 from dkvb._support.files import Contents, FileError, State, atomic
 from dkvb.store.framing import (
-    FRAMING,
     damaged_at,
     framed,
-    framing_of,
     read_raw,
     records,
 )
@@ -50,7 +48,6 @@ class Journal:
     records: list[Record]
     length: int  # bytes of whole records
     cut: int  # bytes after these, of a record that was never acknowledged
-    framing: int
 
     def cut_warning(self, path: Path) -> str:
         """Return what to say about bytes that are left out."""
@@ -66,10 +63,8 @@ def read_journal(path: Path) -> Journal | None:
     if raw is None:
         return None
     found: list[Contents] = []
-    ends, framing = [0], FRAMING
-    for metadata, content, end in records(raw, path):
-        if not found:
-            framing = framing_of(metadata)
+    ends = [0]
+    for _, content, end in records(raw, path):
         try:
             found.append(files.decode(content, path))
         except FileError as error:
@@ -87,7 +82,7 @@ def read_journal(path: Path) -> Journal | None:
         Record(one.kind, one.state, *place)
         for one, place in zip(found[1:], pairwise(ends[1:]), strict=True)
     ]
-    return Journal(snapshot, rest, ends[-1], len(raw) - ends[-1], framing)
+    return Journal(snapshot, rest, ends[-1], len(raw) - ends[-1])
 
 
 def check_own_journal(path: Path) -> None:
@@ -116,7 +111,7 @@ def append(
     """
     content = b"".join(framed(_encoded(operation, record)) for record in added)
     if length is None:
-        first = State(facts={"snapshot": snapshot, "framing": FRAMING})
+        first = State(facts={"snapshot": snapshot})
         content = framed(_encoded("journal", first), first=True) + content
         atomic.replace_file(path, [content], mode)
         return len(content)

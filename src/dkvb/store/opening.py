@@ -15,7 +15,7 @@ from dkvb.store.reading import Model, model_of, read_folder
 
 
 def load(path: str | Path, device: str = "cpu") -> Any:
-    """Return the fitted classifier (or regressor) in a model folder or a file.
+    """Return the fitted classifier in a model folder or a file.
 
     Parameters
     ----------
@@ -31,9 +31,8 @@ def load(path: str | Path, device: str = "cpu") -> Any:
     >>> import numpy as np
     >>> import dkvb
     >>> X, y = np.eye(4).repeat(20, axis=0), np.repeat(["ant", "bee", "cat", "dog"], 20)
-    >>> keys = dkvb.fit_keys(X, n_codebooks=4, n_pairs=8, key_dim=2)
     >>> path = tempfile.mkdtemp() + "/model.safetensors"
-    >>> dkvb.BottleneckClassifier(keys, rule="counts").fit(X, y).save(path)
+    >>> dkvb.KernelClassifier().fit(X, y).save(path)
     >>> dkvb.load(path).predict(X[:1])
     array(['ant'], dtype='<U3')
     """

@@ -12,7 +12,6 @@ from dkvb._support import files
 from dkvb._support.files import Contents, State
 from dkvb.estimators.serialisation import estimator_from
 from dkvb.store.classifiers import keeps_ids, replay, working_copy
-from dkvb.store.framing import FRAMING
 from dkvb.store.history import Entry, entries_of, entry_from, in_sequence
 from dkvb.store.journal import UNDO, Journal, JournalWarning, read_journal
 from dkvb.store.layout import JOURNAL, SNAPSHOT, is_keys_name
@@ -33,7 +32,6 @@ class Model:
     journal_bytes: int | None = None  # of whole records; None where no journal continues it
     replay_seconds: float = 0.0
     encoder_fingerprint: str | None = None  # of its weights and settings, if they are known
-    journal_framing: int = FRAMING
     keys_file: str | None = None  # the name of the file of keys
     obsolete: tuple[str, ...] = ()  # names of files that this snapshot replaced
     shards: tuple[Entry, ...] = ()  # what merged models had learned: the manifest
@@ -74,7 +72,7 @@ def model_of(contents: Contents, device: str = "cpu") -> Model:
         facts.fact("encoder", (str, type(None))),
         tuple(entry_from(contents.state.path, one) for one in facts.fact("history", list)),
         snapshot=contents.digest,
-        encoder_fingerprint=_optional_fact(facts, "encoder_fingerprint"),
+        encoder_fingerprint=facts.fact("encoder_fingerprint", (str, type(None))),
         keys_file=next(iter(_keys_in_use(contents.state)), None),
         obsolete=_obsolete(facts),
         shards=_shards(facts),
@@ -82,8 +80,6 @@ def model_of(contents: Contents, device: str = "cpu") -> Model:
 
 
 def _shards(facts: State) -> tuple[Entry, ...]:
-    if "shards" not in facts.facts:  # versions before 0.2 wrote none
-        return ()
     return tuple(entry_from(facts.path, one) for one in facts.fact("shards", list))
 
 
@@ -112,7 +108,6 @@ def _continued(model: Model, journal: Journal, path: Path) -> Model:
         journal_ids=tuple(ids),
         undoable=None if last is None else entries_of(path / JOURNAL, last.state.facts)[-1],
         journal_bytes=journal.length,
-        journal_framing=journal.framing,
         replay_seconds=model.replay_seconds + perf_counter() - start,
     )
 
@@ -159,13 +154,4 @@ def _keys_in_use(state: State) -> tuple[str, ...]:
 
 
 def _obsolete(facts: State) -> tuple[str, ...]:
-    if "obsolete" not in facts.facts:  # format 2 had none
-        return ()
     return tuple(filter(is_keys_name, facts.fact("obsolete", list)))
-
-
-def _optional_fact(facts: State, name: str) -> str | None:
-    if name not in facts.facts:  # format 1 had none
-        return None
-    value: str | None = facts.fact(name, (str, type(None)))
-    return value

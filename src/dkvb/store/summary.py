@@ -36,9 +36,6 @@ class ModelSummary:
 def summarise(classifier: Any) -> dict[str, Any]:
     """Return classes, rows, use of keys, accuracy and suspect labels, as JSON can hold them."""
     params = _unusual(classifier.get_params(deep=False), type(classifier)().get_params())
-    if hasattr(classifier, "rule_"):
-        rule = classifier.rule_
-        params |= {"rule": rule.name, **_unusual(rule.get_params(), type(rule)().get_params())}
     facts: dict[str, Any] = {
         "classifier": type(classifier).__name__,
         "settings": {key: value for key, value in params.items() if _is_plain(value)},
@@ -52,7 +49,6 @@ def summarise(classifier: Any) -> dict[str, Any]:
             "pairs": keys.n_pairs,
             "key_dim": keys.key_dim,
             "fingerprint": keys.fingerprint,
-            "key_versions": len(classifier.key_versions_),
             "selected": round(float((usage > 0).mean()), 4),
             "held_out_novelty": quantiles(keys.novelty.double().numpy()),
         }
@@ -163,7 +159,7 @@ class _Each:
 
 
 _KEYS = {
-    "codebooks": int, "pairs": int, "key_dim": int, "fingerprint": str, "key_versions": int,
+    "codebooks": int, "pairs": int, "key_dim": int, "fingerprint": str,
     "selected": float, "held_out_novelty": dict.fromkeys(map("{:g}".format, QUANTILES), float),
 }  # fmt: skip
 _REQUIRED = {"classifier": str, "settings": _Each(bool | int | float | str), "width": int,

@@ -28,12 +28,10 @@ import torch
 
 from dkvb import (
     BottleneckClassifier,
-    BottleneckRegressor,
     KernelClassifier,
     Keys,
     KeyValueBottleneck,
     fit_keys,
-    rules,
 )
 from dkvb._support import files
 from dkvb._support.files import FileError, State
@@ -61,17 +59,14 @@ def models() -> dict[str, Any]:
     X = rng.normal(size=(300, 24)).astype(np.float32)
     y = np.array(["ant", "bee", "cat"])[rng.integers(0, 3, 300)]
     keys = fit_keys(X, preset="paper", n_codebooks=16, n_pairs=32, key_dim=4, epochs=2)
-    storing = rules.LeastSquares(store_samples=True)
     small = fit_keys(X, n_codebooks=8, n_pairs=8, key_dim=4, epochs=2, conditioning="whitened")
     made: dict[str, Any] = {
         "keys": keys,
         "module": KeyValueBottleneck(keys, n_outputs=4, decoder="mlp"),
-        "sgd": BottleneckClassifier(keys, rule="sgd").fit(X, y),
-        "counts": BottleneckClassifier(keys, rule="counts").fit(X, y).forget_samples(X[:9], y[:9]),
-        "grown": BottleneckClassifier(keys, rule="counts").fit(X, y).grow_keys(4 * X),
-        "least_squares": BottleneckClassifier(small, storing).fit(X, y),
-        "frozen": BottleneckClassifier(small, rule="least_squares").fit(X, y).freeze(),
-        "regressor": BottleneckRegressor(small).fit(X, X[:, 0]),
+        "bottleneck": BottleneckClassifier(keys).fit(X, y),
+        "bfloat16": BottleneckClassifier(keys, value_dtype="bfloat16").fit(X, y),
+        "grown": BottleneckClassifier(keys).fit(X, y).grow_keys(4 * X),
+        "frozen": BottleneckClassifier(small).fit(X, y).freeze(),
         "kernel": KernelClassifier().fit(X, y),
     }
     for name, settings in BASELINES.items():

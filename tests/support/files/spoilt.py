@@ -341,7 +341,7 @@ def make_folder(folder: Path) -> Path:
 
     x, y = rows()
     keys = fit_keys(x, n_codebooks=4, n_pairs=8, key_dim=3)
-    classifier = BottleneckClassifier(keys, rule="counts").fit(x[:30], y[:30])
+    classifier = BottleneckClassifier(keys).fit(x[:30], y[:30])
     with create(folder / "model", classifier, rows=30, with_summary=True) as model:
         model.learn(x[30:40], y[30:40])
         model.learn(x[40:], np.repeat("cow", 20))

@@ -1,4 +1,4 @@
-"""A model of the paper's size, 256 × 4096 × 10 by rule sgd: quick to save and load, no larger than
+"""A model of the paper's size, 256 × 4096 × 10 of the paper: quick to save and load, no larger than
 its tensors."""
 
 from time import perf_counter, process_time
@@ -28,7 +28,7 @@ def paper_size() -> tuple[BottleneckClassifier, int]:
     )
     codes = torch.randint(0, K, (500, C)).to(torch.uint16)
     batch = Batch(keys, np.zeros((500, m), dtype=np.float32), codes)
-    model = BottleneckClassifier(keys, rule="sgd").fit(batch, np.arange(500) % Y)
+    model = BottleneckClassifier(keys).fit(batch, np.arange(500) % Y)
     state = model.state_tensors()
     tensors = [keys.keys, projection.matrices, keys.conditioning.centre, *state.values()]
     return model, sum(t.numel() * t.element_size() for t in tensors)

@@ -13,7 +13,7 @@ from typing import IO, Any, NamedTuple
 
 from dkvb._support.files.errors import FileError
 
-VERSION = 3  # of the format that is written; this one and older ones are read
+VERSION = 1  # of the format
 
 
 class Metadata(NamedTuple):
@@ -33,18 +33,17 @@ def read_metadata(file: IO[bytes], size: int, where: str) -> Metadata:
     metadata, tensors, start = _header_entries(file, size, where)
     stated = _parsed(metadata["dkvb"])
     version = stated.get("version") if isinstance(stated, dict) else None
-    if isinstance(version, int) and version > VERSION:
+    if type(version) is int and version > VERSION:
         raise FileError(
             "newer",
-            f"{where}: expected format {VERSION} or older; got format {version}, "
+            f"{where}: expected format {VERSION}; got format {version}, "
             "which a newer dkvb wrote; update dkvb to read it",
         )
-    meaning, digest = _meaning_and_digest(metadata, version)
+    meaning, digest = _meaning_and_digest(metadata["dkvb"])
     valid = (
         isinstance(stated, dict)
         and digest == digest_of(meaning)
-        and type(version) is int
-        and version >= 1
+        and version == VERSION
         and isinstance(stated.get("kind"), str)
         and isinstance(stated.get("facts"), dict)
         and isinstance(stated.get("checksums"), dict)
@@ -119,11 +118,8 @@ def _end(entries: Mapping[str, Any]) -> int:
         return 0  # the library says what is wrong
 
 
-def _meaning_and_digest(metadata: Mapping[str, Any], version: Any) -> tuple[str, str]:
+def _meaning_and_digest(text: str) -> tuple[str, str]:
     """The text that the digest is of, and the digest that the file states."""
-    text: str = metadata["dkvb"]
-    if version in (1, 2):  # which had an entry of its own for it
-        return text, str(metadata.get("sha256"))
     meaning, _, end = text.rpartition(',"sha256":"')
     return meaning + "}", end.removesuffix('"}')
 

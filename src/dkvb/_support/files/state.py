@@ -96,12 +96,6 @@ class State:
             raise self.damaged(f"fact {name!r}: expected {names}; got {value!r:.60}")
         return value
 
-    def first_of(self, *names: str) -> str:
-        """The first of several names that a tensor or fact has: what one was called in the formats
-        before; the first of all where none is there."""
-        known = (name for name in names if name in self.facts or name in self.tensors)
-        return next(known, names[0])
-
     def whole_number(self, name: str, low: int = 0, high: int = 1 << 62) -> int:
         """A fact that is an integer in [low, high)."""
         value = int(self.fact(name, int))

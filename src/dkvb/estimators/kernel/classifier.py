@@ -28,7 +28,6 @@ from dkvb.estimators.kernel.quality import Suspect
 from dkvb.estimators.kernel.state import KernelState, empty, learn
 from dkvb.estimators.labels import LabelIndex, check_labels
 from dkvb.estimators.novelty import unknown_label
-from dkvb.estimators.parameters import repeated
 
 _SOLVING = RLock()  # one solve at a time: each takes all cores and much memory
 
@@ -102,9 +101,12 @@ class KernelClassifier(ChangeableClassifier[KernelState]):
         key_rows = arrow.without_labels(key_rows)
         classifier.keys = fit_keys(
             key_rows,
-            preset="least_squares",
             n_codebooks=1,
             n_pairs=16,
+            key_dim=96,
+            method="lloyd",
+            epochs=5,
+            conditioning="auto",
             n_components=np.shape(key_rows)[1],
             device=classifier.device,
             progress=progress,
@@ -388,7 +390,7 @@ class KernelClassifier(ChangeableClassifier[KernelState]):
         labels = check_labels(y, len(rows), self)
         names = None if ids is None else checked_ids(ids, len(rows))
         if weight is not None:
-            chosen = repeated(weight, len(rows))
+            chosen = validation.repeated(weight, len(rows))
             rows, labels = rows[chosen], labels[chosen]
             names = None if names is None else [names[i] for i in chosen.tolist()]
         index = (LabelIndex() if before is None else before.labels).after_call(classes, labels)

@@ -153,7 +153,7 @@ def distinct(examples: Examples, n_classes: int) -> Distinct:
     check_memory(
         f"targets of {len(hashes)} examples in {n_classes} classes",
         40 * len(hashes) * n_classes,  # targets, values, and what leaving one out predicts
-        "learn fewer classes in one model, or use a bottleneck classifier with rule='counts'",
+        "learn fewer classes in one model, or use a BottleneckClassifier",
     )
     targets = torch.zeros((len(hashes), n_classes), dtype=torch.float64)
     targets.index_put_((row, examples.targets), torch.ones(1, dtype=torch.float64), accumulate=True)

@@ -12,6 +12,7 @@ from torch import Tensor
 from dkvb._support.files import State
 from dkvb.bottleneck import Keys
 from dkvb.bottleneck.heads import Conditioning
+from dkvb.estimators.changeable import AuditRecord
 from dkvb.estimators.kernel.choice import WIDTHS, Setting
 from dkvb.estimators.kernel.examples import CHUNK, Examples, distinct
 from dkvb.estimators.kernel.functions import KERNELS, KernelFunction
@@ -25,7 +26,6 @@ from dkvb.estimators.kernel.solution import (
 )
 from dkvb.estimators.kernel.state import KernelState
 from dkvb.estimators.labels import LabelIndex
-from dkvb.estimators.learned_state import AuditRecord
 from dkvb.estimators.serialisation import labels_from, labels_state
 
 

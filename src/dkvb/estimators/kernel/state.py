@@ -18,15 +18,14 @@ from torch import Tensor
 from dkvb._support.validation import check_memory
 from dkvb.bottleneck import Keys
 from dkvb.estimators.base import FEWER_INPUTS, MANY_SCORES
+from dkvb.estimators.changeable import AuditRecord
 from dkvb.estimators.kernel.choice import select_setting
 from dkvb.estimators.kernel.conditionings import conditionings_from_keys, fit_conditionings
 from dkvb.estimators.kernel.examples import Examples, content_hashes, distinct
 from dkvb.estimators.kernel.quality import Quality, Suspect
 from dkvb.estimators.kernel.ridge import class_factors
 from dkvb.estimators.kernel.solution import Solution, extend, solve, with_classes
-from dkvb.estimators.labels import LabelIndex
-from dkvb.estimators.learned_state import AuditRecord
-from dkvb.rules.base import MOST_CLASSES, TOO_MANY_CLASSES
+from dkvb.estimators.labels import MOST_CLASSES, TOO_MANY_CLASSES, LabelIndex
 
 SOLVED_AT_ONCE = 2000  # examples; more are solved for on first use, unless an update is cheap
 CHEAP_UPDATE = 1e10  # numbers of an inverse that are read: about a second

@@ -9,8 +9,8 @@ binary tree of single additions, so that every distance is the same number on an
 batch. `oracle`, `cpu` and `triton` are three versions of the search.
 
 On the CPU heads are computed in float32, too, with a bound on their error (`cpu.search_rows`).
-Those of undecided codes are computed again in float64 (`again.project_pairs`). Where distances are
-asked for, all heads are in float64 (`again.search_with_distances`). A GPU for data centres
+Those of undecided codes are computed again in float64 (`rescore.project_pairs`). Where distances
+are asked for, all heads are in float64 (`rescore.search_with_distances`). A GPU for data centres
 multiplies as quickly in float64.
 """
 
@@ -150,7 +150,7 @@ def refine(
     slack = tolerance_of(index.key_dim, norm, reach, scale * error, DOUBLE_ROUNDOFF)
     if index.backend == "cpu":
         scaled = heads * scale[:, None]
-        codes, lowest = version("again").refine(scaled, index.layout, index.bias, books)
+        codes, lowest = version("rescore").refine(scaled, index.layout, index.bias, books)
     elif index.backend == "triton":
         scaled = heads * scale[:, None] ** 2  # h·k of scaled numbers, with both scales on the head
         codes, lowest = version("triton").lowest_two(keys, scaled, books, index.bias)
@@ -195,5 +195,5 @@ def _products(
 
 @cache
 def version(name: str) -> Any:
-    """A version of the search, or `again`, which decides in float64 on the CPU."""
+    """A version of the search, or `rescore`, which decides in float64 on the CPU."""
     return import_module(f"dkvb.kernels.nearest.{name}")

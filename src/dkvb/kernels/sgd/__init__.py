@@ -1,8 +1,8 @@
 """Learning values by stochastic gradient descent on codes.
 
-`descend` runs whole epochs in one call. Where the codebooks of a model lie in several processes, or
-values are stored in 16 bits, a step is taken apart: `pool` sums what a batch reads here, `step`
-turns the sum over all codebooks into a change, `push` adds that to the values read.
+`descend` runs whole epochs in one call. Where values are stored in 16 bits, a step is taken apart:
+`pool` sums the values that a batch reads, `step` turns the sum over all codebooks into a change,
+`push` adds that to the values read.
 """
 
 from __future__ import annotations

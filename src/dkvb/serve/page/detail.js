@@ -30,9 +30,9 @@ function reasons(why) {
       h("div", { class: "examples" }, ...examples.slice(0, 6).map(exampleFigure))];
   }
   if (why?.keys?.length) {
-    const rows = why.keys.map(({ codebook, pair, label, lead, examples }) => h("tr", {},
+    const rows = why.keys.map(({ codebook, pair, label, lead, selected }) => h("tr", {},
       h("td", {}, `${codebook}.${pair}`), h("td", {}, String(label)), h("td", {}, lead.toFixed(2)),
-      h("td", {}, examples ?? "–")));
+      h("td", {}, selected)));
     return [h("h3", {}, "Keys that decided"),
       h("table", { class: "keys" }, h("thead", {}, h("tr", {}, ...["Key", "Class", "Lead", "Examples"]
         .map((name) => h("th", { scope: "col" }, name)))), h("tbody", {}, ...rows))];

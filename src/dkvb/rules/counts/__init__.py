@@ -1,1 +1,0 @@
-"""Values by counting how often each class selects each key."""

@@ -1,1 +1,0 @@
-"""Values by ridge regression on soft assignments."""

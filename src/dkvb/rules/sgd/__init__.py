@@ -1,1 +1,0 @@
-"""Values by stochastic gradient descent, the rule of the paper."""
