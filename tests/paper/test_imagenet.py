@@ -17,7 +17,6 @@ from paper.synthetic import Mixture
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # benchmarks is no part of the package
 shape_on_one_machine = import_module("benchmarks.imagenet")
-scaling = import_module("benchmarks.scaling")
 
 TINY = replace(
     imagenet.QUICK,
@@ -85,15 +84,5 @@ def test_the_shape_on_one_machine_leaves_records(tmp_path):
     rows = {line["op"]: line for line in lines}
     assert all(line["synthetic"] for line in lines)
     assert rows["sgd"]["steps"] == 3 * 2 * 7  # tasks, epochs, batches of 200 rows
-    assert rows["counts, predicting"]["accuracy"] > 0.4
     assert rows["sgd, predicting"]["accuracy"] > 0.4
     assert rows["snapping"]["rows"] == 600
-
-
-def test_every_operation_of_the_scaling_benchmark_runs_alone(tmp_path):
-    found = scaling.work("tiny")
-    assert [row["op"] for row in found] == [op for op in scaling.OPERATIONS for _ in range(2)]
-    assert all(row["bytes"] == row["promised"] == 0 for row in found)
-    rows = [{**row, "kind": row["mode"], "speedup": 1.0, "speedup_busy": 1.0} for row in found]
-    scaling._draw(rows, tmp_path / "plot.png")
-    assert (tmp_path / "plot.png").read_bytes()[:4] == b"\x89PNG"

@@ -372,11 +372,7 @@ class BottleneckClassifier(OpenClassifier, SavedWithKeys):
         self._check_settings()
         if not isinstance(X, np.ndarray):
             X, y = arrow.with_labels(X, y)
-        rows, targets, labels = self._checked(X, y, classes, before)
-        if sample_weight is not None:
-            chosen = validation.repeated(sample_weight, len(targets))
-            rows = rows[chosen] if isinstance(rows, Batch) else picked(rows, chosen)
-            targets = targets[chosen]
+        rows, targets, labels = self._checked(X, y, classes, sample_weight, before)
         if before is None:
             if warn and self.keys is None:
                 declared = frozenset() if classes is None else _distinct(classes)
@@ -425,9 +421,10 @@ class BottleneckClassifier(OpenClassifier, SavedWithKeys):
         return replace(before, labels=labels, class_counts=counts, values=values)
 
     def _checked(
-        self, X: Any, y: Any, classes: Any, state: LearnedState | None
+        self, X: Any, y: Any, classes: Any, sample_weight: Any, state: LearnedState | None
     ) -> tuple[Any, NDArray[Any], LabelIndex]:
-        """Return rows, their labels (n,), and all labels once these are learned, or raise."""
+        """Return rows as often as their weights say, their labels (n,), and all labels once these
+        are learned, or raise."""
         if state is not None:
             rows = self._batch(X, state.keys)
         elif isinstance(X, Batch):
@@ -436,6 +433,10 @@ class BottleneckClassifier(OpenClassifier, SavedWithKeys):
             keys = self.keys if isinstance(self.keys, Keys) else None
             rows = self._embeddings(X, keys, fresh=True)
         targets = check_labels(y, rows.shape[0], self)
+        if sample_weight is not None:
+            chosen = validation.repeated(sample_weight, len(targets))
+            rows = rows[chosen] if isinstance(rows, Batch) else picked(rows, chosen)
+            targets = targets[chosen]
         known = LabelIndex() if state is None else state.labels
         labels = known.after_call(classes, targets)
         if self.novelty_threshold is not None:

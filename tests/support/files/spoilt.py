@@ -336,12 +336,11 @@ def read_cache(entry: Path) -> None:
 
 # -------------------------------------------------------------------------------------- journals
 def make_folder(folder: Path) -> Path:
-    from dkvb import BottleneckClassifier, fit_keys
+    from dkvb import KernelClassifier
     from dkvb.store import create
 
     x, y = rows()
-    keys = fit_keys(x, n_codebooks=4, n_pairs=8, key_dim=3)
-    classifier = BottleneckClassifier(keys).fit(x[:30], y[:30])
+    classifier = KernelClassifier().fit(x[:30], y[:30])
     with create(folder / "model", classifier, rows=30, with_summary=True) as model:
         model.learn(x[30:40], y[30:40])
         model.learn(x[40:], np.repeat("cow", 20))
