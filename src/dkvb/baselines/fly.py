@@ -132,12 +132,13 @@ class FlyClassifier(StreamClassifier):
     def _recall(self, state: State, n_columns: int) -> None:
         width = self.n_features_in_
         wired = (self.n_cells, min(self.n_inputs, width))
-        inputs = state.tensor("inputs", torch.int32, wired)
+        inputs = torch.from_numpy(state.array("inputs", np.int32, wired))
         if int(inputs.min()) < 0 or int(inputs.max()) >= width:
             raise state.damaged(f"inputs: expected numbers from 0 to {width - 1}")
         self._inputs = inputs
-        self._sums = state.tensor("sums", torch.float64, (n_columns, self.n_cells), self.device)
-        self._seen = state.tensor("seen", torch.bool, (n_columns,)).numpy()
+        sums = state.array("sums", np.float64, (n_columns, self.n_cells))
+        self._sums = torch.from_numpy(sums).to(self.device)
+        self._seen = state.array("seen", np.bool_, (n_columns,))
         self._wired = []
 
 

@@ -150,8 +150,8 @@ class GradientClassifier(StreamClassifier):
 
     def _learned(self) -> State:
         state = State(facts={"epoch": self._epoch, "seed": self._seed_})
-        return state.with_part("weights", State(self._weights)).with_part(
-            "notes", State(self._buffers)
+        return state.with_part("weights", State.of(**self._weights)).with_part(
+            "notes", State.of(**self._buffers)
         )
 
     def _recall(self, state: State, n_columns: int) -> None:
@@ -163,7 +163,7 @@ class GradientClassifier(StreamClassifier):
         saved = state.part("notes")
         for group in optional:  # there, all of it, if it was ever in use
             buffers = {k: buffer for k, buffer in buffers.items() if k not in group}
-            buffers |= group if group.keys() & saved.tensors.keys() else {}
+            buffers |= group if group.keys() & saved.arrays.keys() else {}
         self._weights = _load_like(state.part("weights"), weights, self.device)
         self._buffers = _load_like(saved, buffers, self.device)
         self._epoch = state.whole_number("epoch")
@@ -191,4 +191,11 @@ def _widen(tensors: Tensors, new: int) -> Tensors:
 
 def _load_like(state: State, like: Tensors, device: str) -> Tensors:
     """The tensors of a file, each of the dtype and shape of its like."""
-    return {k: state.tensor(k, tensor.dtype, tensor.shape, device) for k, tensor in like.items()}
+    return {
+        k: torch.from_numpy(state.array(k, _numpy_dtype(tensor), tensor.shape)).to(device)
+        for k, tensor in like.items()
+    }
+
+
+def _numpy_dtype(tensor: Tensor) -> Any:
+    return torch.empty(0, dtype=tensor.dtype).numpy().dtype

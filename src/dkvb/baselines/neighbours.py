@@ -61,8 +61,8 @@ class NeighboursClassifier(StreamClassifier):
     def _recall(self, state: State, n_columns: int) -> None:
         columns = state.whole_numbers("columns", (None,), high=n_columns)  # (n,)
         shape = (len(columns), self.n_features_in_)
-        self._rows = [state.tensor("rows", torch.float32, shape, self.device)]
-        self._columns, self._n_columns = columns.numpy(), n_columns
+        self._rows = [torch.from_numpy(state.array("rows", np.float32, shape)).to(self.device)]
+        self._columns, self._n_columns = columns, n_columns
 
     def _scores(self, rows: Rows) -> Floats:
         if len(self._rows) > 1:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import torch
 
 from dkvb._support.files import State
 from dkvb._support.validation import one_of
@@ -52,8 +51,8 @@ class PrototypesClassifier(StreamClassifier):
 
     def _recall(self, state: State, n_columns: int) -> None:
         shape = (n_columns, self.n_features_in_)
-        self._sums = state.tensor("sums", torch.float64, shape).numpy()
-        self._counts = state.whole_numbers("counts", (n_columns,)).numpy()
+        self._sums = state.array("sums", np.float64, shape)
+        self._counts = state.whole_numbers("counts", (n_columns,))
 
     def _scores(self, rows: Rows) -> Floats:
         seen = self._counts > 0

@@ -123,14 +123,15 @@ class RanPACClassifier(StreamClassifier):
         M, device = self.n_features, self.device
         shapes = {"gram": (2, M, M), "cross": (2, M, n_columns), "counts": (2, n_columns)}
         found = {
-            name: state.tensor(name, torch.float64, shape, device) for name, shape in shapes.items()
+            name: torch.from_numpy(state.array(name, np.float64, shape)).to(device)
+            for name, shape in shapes.items()
         }
         for name, sums in found.items():
             if sums.numel() and not all(bool(end.isfinite()) for end in sums.aminmax()):
                 raise state.damaged(f"tensor {name!r}: expected finite numbers")
         self._gram, self._cross, self._counts = found["gram"], found["cross"], found["counts"]
         shape = (self.n_features_in_, M)
-        self._projection = state.tensor("projection", torch.float32, shape, device)
+        self._projection = torch.from_numpy(state.array("projection", np.float32, shape)).to(device)
         self._solved = []
 
     def _scores(self, rows: Rows) -> Floats:

@@ -81,9 +81,9 @@ class SLDAClassifier(StreamClassifier):
 
     def _recall(self, state: State, n_columns: int) -> None:
         m = self.n_features_in_
-        self._sums = state.tensor("sums", torch.float64, (n_columns, m)).numpy()
-        self._counts = state.whole_numbers("counts", (n_columns,)).numpy()
-        self._second = state.tensor("second", torch.float64, (m, m), self.device)
+        self._sums = state.array("sums", np.float64, (n_columns, m))
+        self._counts = state.whole_numbers("counts", (n_columns,))
+        self._second = torch.from_numpy(state.array("second", np.float64, (m, m))).to(self.device)
         self._solved = []
 
     def _scores(self, rows: Rows) -> Floats:

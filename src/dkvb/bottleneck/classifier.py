@@ -565,7 +565,7 @@ class BottleneckClassifier(OpenClassifier, SavedWithKeys):
             "inference_only": state.inference_only,
             "seed": state.seed,
         }
-        own = State({"class_counts": torch.from_numpy(state.class_counts)}, facts)
+        own = State.of(facts, class_counts=state.class_counts)
         own = own.with_part("labels", labels_state(state.labels))
         return own.with_part("values", values_state(state.values, dtype))
 
@@ -580,7 +580,7 @@ class BottleneckClassifier(OpenClassifier, SavedWithKeys):
             raise state.damaged("n_features: expected the width of the keys")
         self._state = LearnedState(
             labels,
-            state.whole_numbers("class_counts", (len(labels),)).numpy(),
+            state.whole_numbers("class_counts", (len(labels),)),
             keys[current],
             values_from(state.part("values"), keys[current], len(labels)),
             state.whole_number("seed", low=-(1 << 63), high=1 << 64),

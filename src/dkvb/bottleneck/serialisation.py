@@ -1,4 +1,4 @@
-"""Keys, values and bottlenecks as tensors and facts, and back from a file that may be wrong."""
+"""Keys, values and bottlenecks as arrays and facts, and back from a file that may be wrong."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import math
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
+from numpy.typing import DTypeLike
 from torch import Tensor, nn
 
 from dkvb._support.files import State
@@ -21,7 +23,8 @@ if TYPE_CHECKING:
     from dkvb.bottleneck.module import KeyValueBottleneck
 
 ROUNDED = ("float16", "int8")  # dtypes that values can be rounded to in a file
-_FLOATS = (torch.float32, torch.float64)  # modules may have been moved to the latter
+_BITS = np.uint16  # what values of bfloat16 are saved as: NumPy does not have the dtype
+_FLOATS = (np.float32, np.float64)  # modules may have been moved to the latter
 _LEVELS = 127  # of int8, either side of zero
 _HALF = (-65504.0, 65504.0)  # the range of float16
 
@@ -46,32 +49,33 @@ def keys_state(keys: Keys) -> State:
         "settings": keys.settings,
         "fingerprint": keys.fingerprint,
     }
-    return State({name: t for name, t in tensors.items() if t is not None}, facts)
+    return State.of(facts, **{name: t for name, t in tensors.items() if t is not None})
 
 
 def keys_from(state: State, device: torch.device | str = "cpu") -> Keys:
     """The keys that `keys_state` describes; an error where the file contradicts itself."""
-    keys = state.tensor("keys", _FLOATS, (None, None, None))  # (C, K, d)
-    dtype = keys.dtype
+    keys = _tensor(state, "keys", _FLOATS, (None, None, None))  # (C, K, d)
+    dtype = state.arrays["keys"].dtype  # of all that makes them up
     C, _, d = keys.shape
     if not keys.numel():
         raise state.damaged("keys: expected at least one")
-    centre = state.tensor("centre", dtype, (None,))
+    centre = _tensor(state, "centre", dtype, (None,))
     width = len(centre)
     components = None
-    if "components" in state.tensors:
-        components = state.tensor("components", dtype, (len(centre), None))
+    if "components" in state.arrays:
+        components = _tensor(state, "components", dtype, (len(centre), None))
         width = components.shape[1]  # of conditioned rows
     kind = state.fact("projection", str)
     if kind not in KINDS or width == 0:
         raise state.damaged(f"projection: expected one of {', '.join(KINDS)}; got {kind!r:.40}")
-    matrices = state.tensor("projection", dtype, (C, width, d)) if kind == "gaussian" else None
+    matrices = _tensor(state, "projection", dtype, (C, width, d)) if kind == "gaussian" else None
     if {"partition": C * d, "identity": d}.get(kind, width) != width:
         raise state.damaged(f"projection: {kind!r} cannot lead from width {width} to {d}")
-    quantization_error = state.tensor("spread", torch.float32, (C,))
-    novelty = state.tensor("novelty", torch.float32, (None,))
-    for name in state.tensors.keys() - {"spread", "novelty"}:  # which may have overflown
-        if not all(bool(extreme.isfinite()) for extreme in state.tensors[name].aminmax()):
+    quantization_error = _tensor(state, "spread", np.float32, (C,))
+    novelty = _tensor(state, "novelty", np.float32, (None,))
+    for name in state.arrays.keys() - {"spread", "novelty"}:  # which may have overflown
+        array = state.arrays[name]
+        if not (np.isfinite(array.min()) and np.isfinite(array.max())):  # in no memory of its own
             raise state.damaged(f"tensor {name!r}: expected finite numbers")
     power = float(state.fact("power", (int, float)))
     if not (power > 0 and math.isfinite(power)) or len(novelty) == 0:
@@ -112,7 +116,8 @@ def values_state(learned: LearnedValues, dtype: str | None = None) -> State:
     facts["rounded_from"] = None
     columns = learned.columns
     if dtype is None:
-        return State({"values": columns, "usage": learned.usage}, facts)
+        values = columns.view(torch.uint16) if columns.dtype == torch.bfloat16 else columns
+        return State.of(facts, values=values, usage=learned.usage)
     one_of("dtype", dtype, ROUNDED)
     facts["rounded_from"] = next(name for name, kind in DTYPES.items() if kind == columns.dtype)
     if dtype == "float16":
@@ -122,26 +127,28 @@ def values_state(learned: LearnedValues, dtype: str | None = None) -> State:
         step = columns.abs().amax(dim=1, keepdim=True) / _LEVELS  # (C, 1, Y)
         steps = (columns / torch.where(step > 0, step, 1.0)).round()
         rounded = {"values": steps.to(torch.int8), "step": step}
-    return State({**rounded, "usage": learned.usage}, facts)
+    return State.of(facts, **rounded, usage=learned.usage)
 
 
 def values_from(state: State, keys: Keys, n_classes: int) -> LearnedValues:
     """Return the values that `values_state` describes."""
     C, K, device = keys.n_codebooks, keys.n_pairs, keys.device
     unseen = bool(state.fact("unseen", bool))
-    kinds, shape = (*DTYPES.values(), torch.int8), (C, K, n_classes + unseen)
-    columns = state.tensor("values", kinds, shape, device)
+    kinds, shape = (np.float32, np.float16, _BITS, np.int8), (C, K, n_classes + unseen)
+    columns = _tensor(state, "values", kinds, shape, device)
+    if columns.dtype == torch.uint16:
+        columns = columns.view(torch.bfloat16)
     rounded_from = state.fact("rounded_from", (str, type(None)))
     if rounded_from is not None:
         if rounded_from not in DTYPES:
             raise state.damaged(f"rounded_from: expected a dtype; got {rounded_from!r:.40}")
         if columns.dtype == torch.int8:
-            step = state.tensor("step", torch.float32, (C, 1, n_classes + unseen), device)
+            step = _tensor(state, "step", np.float32, (C, 1, n_classes + unseen), device)
             columns = columns.float() * step
         columns = columns.to(DTYPES[rounded_from])
     elif columns.dtype == torch.int8:
         raise state.damaged("values: expected numbers that learning can go on from; got int8")
-    usage = state.whole_numbers("usage", (C, K)).to(device)
+    usage = torch.from_numpy(state.whole_numbers("usage", (C, K))).to(device)
     return LearnedValues(columns, usage, state.whole_number("epoch"), unseen)
 
 
@@ -159,7 +166,7 @@ def bottleneck_state(model: KeyValueBottleneck) -> State:
         "training": model.training,
         "train_decoder": any(p.requires_grad for p in model.decoder.parameters()),
     }
-    own = State({"values": model.values, "usage": model.usage, **decoder}, facts)
+    own = State.of(facts, values=model.values, usage=model.usage, **decoder)
     return own.with_part("keys", keys_state(model.frozen_keys()))
 
 
@@ -171,10 +178,10 @@ def bottleneck_from(
 
     keys = keys_from(state.part("keys"), device)
     C, K = keys.n_codebooks, keys.n_pairs
-    values = state.tensor("values", _FLOATS, (C, K, None), device)
+    values = _tensor(state, "values", _FLOATS, (C, K, None), device)
     if not values.numel():
         raise state.damaged("values: expected at least one a pair")
-    usage = state.whole_numbers("usage", (C, K))
+    usage = torch.from_numpy(state.whole_numbers("usage", (C, K)))
     kind = state.fact("decoder", str)
     if kind == "custom" and decoder is None:
         raise ValueError(
@@ -182,7 +189,7 @@ def bottleneck_from(
             "is not one of ours and files hold no code; got None"
         )
     if decoder is None:
-        decoder = _decoder(state, kind, C * values.shape[2], values.dtype)
+        decoder = _decoder(state, kind, C * values.shape[2], state.arrays["values"].dtype)
     settings: dict[str, Any] = {
         name: state.fact(name, kind)
         for name, kind in (("pool", str), ("gradient", str), ("train_decoder", bool))
@@ -198,8 +205,8 @@ def bottleneck_from(
         )
         model.decoder.load_state_dict(
             {
-                name.removeprefix("decoder."): tensor
-                for name, tensor in state.tensors.items()
+                name.removeprefix("decoder."): torch.from_numpy(array)
+                for name, array in state.arrays.items()
                 if name.startswith("decoder.")
             }
         )
@@ -222,7 +229,7 @@ def decoder_kind(decoder: nn.Module) -> str:
     )
 
 
-def _decoder(state: State, kind: str, width: int, dtype: torch.dtype) -> nn.Module:
+def _decoder(state: State, kind: str, width: int, dtype: DTypeLike) -> nn.Module:
     """A decoder of ours for values of that kind, with layers of the shapes that the file holds."""
     if kind == "mean":
         return MeanPool()
@@ -232,7 +239,7 @@ def _decoder(state: State, kind: str, width: int, dtype: torch.dtype) -> nn.Modu
     for place in (1,) if kind == "linear" else (1, 3):
         if place == 3:
             layers.append(nn.ReLU())
-        weight = state.tensor(f"decoder.{place}.weight", dtype, (None, width))
+        weight = _tensor(state, f"decoder.{place}.weight", dtype, (None, width))
         layers.append(_linear(weight))
         width = len(weight)
     return nn.Sequential(*layers)
@@ -241,3 +248,14 @@ def _decoder(state: State, kind: str, width: int, dtype: torch.dtype) -> nn.Modu
 def _linear(weight: Tensor) -> nn.Linear:
     outputs, inputs = weight.shape
     return nn.Linear(inputs, outputs, dtype=weight.dtype)
+
+
+def _tensor(
+    state: State,
+    name: str,
+    dtype: DTypeLike | tuple[DTypeLike, ...],
+    shape: tuple[int | None, ...],
+    device: torch.device | str = "cpu",
+) -> Tensor:
+    """A state's array as a tensor on a device."""
+    return torch.from_numpy(state.array(name, dtype, shape)).to(device)

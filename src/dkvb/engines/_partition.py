@@ -76,9 +76,9 @@ def finished(template: bytes, state: bytes | None) -> Any:
 
 def with_keys(template: bytes, state: bytes) -> Any:
     """Return the classifier of a state, with the keys of the template."""
-    keys = {k: t for k, t in files.decode(template).state.tensors.items() if k.startswith(_KEYS)}
+    keys = {k: t for k, t in files.decode(template).state.arrays.items() if k.startswith(_KEYS)}
     found = files.decode(state).state
-    return estimator_from(State({**found.tensors, **keys}, found.facts))
+    return estimator_from(State({**found.arrays, **keys}, found.facts))
 
 
 def model_bytes(classifier: Any) -> bytes:
@@ -141,7 +141,7 @@ def _table(
 
 def _learned(classifier: Any) -> bytes:
     state = classifier._file_state()
-    kept = {name: t for name, t in state.tensors.items() if not name.startswith(_KEYS)}
+    kept = {name: t for name, t in state.arrays.items() if not name.startswith(_KEYS)}
     return _encoded(State(kept, state.facts))
 
 

@@ -7,6 +7,8 @@ from abc import abstractmethod
 from pathlib import Path
 from typing import Any, Self
 
+from numpy.typing import NDArray
+
 from dkvb._support import files
 from dkvb._support.files import FileError, State
 from dkvb.bottleneck import Keys
@@ -79,11 +81,18 @@ def _keys_part(keys: list[Keys], shared: Path | None, folder: Path) -> State:
             continue
         own = keys_state(version)
         # Versions share all but a few tensors, and say those once.
-        borrowed = [n for n, t in own.tensors.items() if first and t is first.tensors.get(n)]
-        tensors = {n: t for n, t in own.tensors.items() if n not in borrowed}
+        borrowed = [n for n, a in own.arrays.items() if first and _same(a, first.arrays.get(n))]
+        arrays = {n: a for n, a in own.arrays.items() if n not in borrowed}
         first = first or own
-        state = state.with_part(str(number), State(tensors, {**own.facts, "borrowed": borrowed}))
+        state = state.with_part(str(number), State(arrays, {**own.facts, "borrowed": borrowed}))
     return state
+
+
+def _same(array: NDArray[Any], other: NDArray[Any] | None) -> bool:
+    """Whether both have the same bytes: 0.0 and −0.0 differ, as they do in a fingerprint."""
+    if other is None or (array.dtype, array.shape) != (other.dtype, other.shape):
+        return False
+    return array.tobytes() == other.tobytes()
 
 
 def _share(path: Path, keys: list[Keys]) -> str:
@@ -113,9 +122,9 @@ def _keys_by_fingerprint(state: State, device: str) -> dict[str, Keys]:
         if part.facts:
             first = first or part
             for name in part.fact("borrowed", list):
-                if not isinstance(name, str) or name not in first.tensors:
+                if not isinstance(name, str) or name not in first.arrays:
                     raise state.damaged("borrowed: expected tensors of the first keys")
-                part.tensors[name] = first.tensors[name]
+                part.arrays[name] = first.arrays[name]
             keys = keys_from(part, device)
             found[keys.fingerprint] = keys
         if not isinstance(fingerprint, str) or fingerprint not in found:

@@ -72,13 +72,13 @@ def test_a_frozen_model_stays_frozen(tmp_path):
 @pytest.mark.parametrize(
     ("name", "change", "message"),
     [
-        ("learned/examples/halves", lambda t: t.flip(0), "canonical order"),
+        ("learned/examples/halves", lambda t: t[::-1], "canonical order"),
         ("learned/examples/halves", lambda t: t / 0, "examples: expected finite"),
         ("learned/examples/exponents", lambda t: t + 1, "hashes|canonical|labels"),
         ("learned/examples/exponents", lambda t: t + 1000, "examples: expected finite"),
         ("learned/examples/targets", lambda t: t + 9, "targets"),
         ("learned/solution/alpha", lambda t: t[1:], "alpha"),
-        ("learned/solution/centre", lambda t: t.double(), "centre"),
+        ("learned/solution/centre", lambda t: t.astype(np.float64), "centre"),
         ("learned/solution/hashes", lambda t: t + 1, "hashes"),
     ],
 )
@@ -86,8 +86,9 @@ def test_a_file_that_contradicts_itself_is_refused(tmp_path, name, change, messa
     path = tmp_path / "model.safetensors"
     KernelClassifier().fit(X, Y).save(path)
     state = files.read(path, "estimator").state
-    state.tensors[name] = change(state.tensors[name].clone()).contiguous()
-    files.write(path, "estimator", State(state.tensors, state.facts))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        state.arrays[name] = change(state.arrays[name].copy())
+    files.write(path, "estimator", State(state.arrays, state.facts))
     with pytest.raises(FileError, match=message):
         load(path)
 

@@ -106,14 +106,14 @@ ODD = (
 
 def spoilt_state(state: State, rng: np.random.Generator) -> State:
     """As a person would who makes all checksums right again."""
-    tensors, facts = dict(state.tensors), json.loads(json.dumps(state.facts))
+    arrays, facts = dict(state.arrays), json.loads(json.dumps(state.facts))
     for _ in range(int(rng.integers(1, 3))):
         if rng.random() < 0.5 and facts:
             _spoil_fact(facts, rng)
-        elif tensors:
-            name = sorted(tensors)[int(rng.integers(len(tensors)))]
-            _spoil_tensor(tensors, name, rng)
-    return State(tensors, facts)
+        elif arrays:
+            name = sorted(arrays)[int(rng.integers(len(arrays)))]
+            _spoil_array(arrays, name, rng)
+    return State(arrays, facts)
 
 
 def _spoil_fact(facts: Any, rng: np.random.Generator) -> None:
@@ -131,35 +131,37 @@ def _spoil_fact(facts: Any, rng: np.random.Generator) -> None:
         facts[place] = ODD[int(rng.integers(len(ODD)))]
 
 
-def _spoil_tensor(tensors: dict[str, Any], name: str, rng: np.random.Generator) -> None:
-    tensor = tensors[name].clone()
+def _spoil_array(arrays: dict[str, Any], name: str, rng: np.random.Generator) -> None:
+    array = arrays[name].copy()
     way = rng.integers(10)
     if way == 0:
-        del tensors[name]
-    elif way == 7 and tensor.ndim > 1:
-        tensors[name] = tensor.transpose(0, 1).contiguous()
-    elif way == 8 and tensor.is_floating_point():
-        tensors[name] = tensor * float(rng.choice([0.0, -1.0, 1e-30, 1e30]))
+        del arrays[name]
+    elif way == 7 and array.ndim > 1:
+        arrays[name] = array.swapaxes(0, 1)
+    elif way == 8 and array.dtype.kind == "f":
+        with np.errstate(all="ignore"):
+            arrays[name] = array * array.dtype.type(rng.choice([0.0, -1.0, 1e-30, 1e30]))
     elif way == 9:
-        other = sorted(tensors)[int(rng.integers(len(tensors)))]
-        tensors[name] = tensors[other].clone()
-    elif way == 1 and tensor.ndim:
-        tensors[name] = tensor[: int(rng.integers(len(tensor) + 1))].clone()
+        other = sorted(arrays)[int(rng.integers(len(arrays)))]
+        arrays[name] = arrays[other].copy()
+    elif way == 1 and array.ndim:
+        arrays[name] = array[: int(rng.integers(len(array) + 1))].copy()
     elif way == 2:
-        tensors[name] = tensor.reshape(-1)
+        arrays[name] = array.reshape(-1)
     elif way == 3:
-        dtypes = (torch.float32, torch.float64, torch.int64, torch.int32, torch.bool)
-        tensors[name] = tensor.to(dtypes[int(rng.integers(len(dtypes)))])
+        dtypes = (np.float32, np.float64, np.int64, np.int32, np.bool_)
+        with np.errstate(all="ignore"):
+            arrays[name] = array.astype(dtypes[int(rng.integers(len(dtypes)))])
     elif way == 4:
-        tensors[name] = torch.empty((0, 1 << 40), dtype=tensor.dtype)
-    elif tensor.numel():
+        arrays[name] = np.empty((0, 1 << 40), dtype=array.dtype)
+    elif array.size:
         odd = (0, 1, -1, 2**62, float("nan"), float("inf"))[int(rng.integers(6))]
-        where = int(rng.integers(tensor.numel()))
-        if not tensor.dtype.is_floating_point:
+        where = int(rng.integers(array.size))
+        if array.dtype.kind != "f":
             odd = int(odd) if abs(odd) <= 2**62 else 7
-            odd = odd if tensor.dtype == torch.int64 else odd % 2
-        tensor.view(-1)[where] = odd
-        tensors[name] = tensor
+            odd = odd if array.dtype == np.int64 else odd % 2
+        array.reshape(-1)[where] = odd
+        arrays[name] = array
 
 
 # --------------------------------------------------------------------------------------- loading

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,17 +16,17 @@ from dkvb._support.files import FileError, State, container
 DTYPES = list(container._DTYPES.values())
 
 
-def tensors(draw) -> dict[str, torch.Tensor]:
+def arrays(draw) -> dict[str, np.ndarray]:
     found = {}
     for name in draw(st.sets(st.text(min_size=1, max_size=8), max_size=6)):
         dtype = draw(st.sampled_from(DTYPES))
         shape = draw(st.lists(st.integers(0, 5), max_size=3))
         raw = draw(st.binary(min_size=1, max_size=8)) * 64
         size = int(np.prod(shape)) * dtype.itemsize
-        content = torch.tensor(list((raw * (1 + size // len(raw)))[:size]), dtype=torch.uint8)
-        if dtype == torch.bool:
+        content = np.frombuffer((raw * (1 + size // len(raw)))[:size], np.uint8)
+        if dtype == np.bool_:
             content = content % 2
-        found[name] = content.view(dtype).view(shape) if size else torch.empty(shape, dtype=dtype)
+        found[name] = content.view(dtype).reshape(shape)
     return found
 
 
@@ -44,25 +43,20 @@ facts = st.dictionaries(
 )
 
 
-def bits(tensor: torch.Tensor) -> bytes:
-    flat = tensor.contiguous().view(-1)
-    return flat.view(torch.uint8).numpy().tobytes() if len(flat) else b""
-
-
 @settings(max_examples=60)
 @given(data=st.data(), facts=facts, kind=st.text(max_size=6))
 def test_what_goes_in_comes_out(tmp_path_factory, data, facts, kind):
-    state = State(tensors(data.draw), facts)
+    state = State(arrays(data.draw), facts)
     path = tmp_path_factory.mktemp("container") / "file"
     digest = files.write(path, kind, state)
     found = files.read(path, kind)
     assert (found.kind, found.version, found.digest) == (kind, files.VERSION, digest)
     assert found.state.facts == json.loads(json.dumps(facts))
-    assert found.state.tensors.keys() == state.tensors.keys()
-    for name, tensor in state.tensors.items():
-        other = found.state.tensors[name]
-        assert (other.dtype, other.shape) == (tensor.dtype, tensor.shape)
-        assert bits(other) == bits(tensor)
+    assert found.state.arrays.keys() == state.arrays.keys()
+    for name, array in state.arrays.items():
+        other = found.state.arrays[name]
+        assert (other.dtype, other.shape) == (array.dtype, array.shape)
+        assert other.tobytes() == array.tobytes()
     again = path.with_name("again")
     files.write(again, kind, found.state)
     assert again.read_bytes() == path.read_bytes()  # the same state, the same file
@@ -70,7 +64,7 @@ def test_what_goes_in_comes_out(tmp_path_factory, data, facts, kind):
 
 def some_state() -> State:
     return State(
-        {"a": torch.arange(12.0).view(3, 4), "b": torch.arange(5), "c": torch.zeros(0, 3)},
+        {"a": np.arange(12.0).reshape(3, 4), "b": np.arange(5), "c": np.zeros((0, 3))},
         {"name": "päron", "list": [1, 2.5, None]},
     )
 
@@ -84,30 +78,42 @@ def path(tmp_path, request, monkeypatch):
 
 
 def test_safetensors_itself_reads_our_files(path):
-    library = pytest.importorskip("safetensors.torch")
+    library = pytest.importorskip("safetensors.numpy")
     found = library.load_file(path)
-    assert found.keys() == some_state().tensors.keys()
-    assert all(torch.equal(found[name], some_state().tensors[name]) for name in found)
+    assert found.keys() == some_state().arrays.keys()
+    assert all(np.array_equal(found[name], some_state().arrays[name]) for name in found)
 
 
-def test_tensors_that_do_not_lie_in_rows_are_saved_as_they_are(tmp_path):
-    turned = torch.arange(6.0).view(2, 3).T
+def test_arrays_that_do_not_lie_in_rows_are_saved_as_they_are(tmp_path):
+    turned = np.arange(6.0).reshape(2, 3).T
     files.write(tmp_path / "file", "thing", State({"t": turned, "also": turned[1:]}))
-    found = files.read(tmp_path / "file").state.tensors
-    assert torch.equal(found["t"], turned)
-    assert torch.equal(found["also"], turned[1:])
+    found = files.read(tmp_path / "file").state.arrays
+    assert np.array_equal(found["t"], turned)
+    assert np.array_equal(found["also"], turned[1:])
 
 
-def test_large_tensors_stay_in_the_file_which_never_changes(tmp_path, monkeypatch):
+def test_tensors_of_torch_and_arrays_become_arrays(tmp_path):
+    torch = pytest.importorskip("torch")
+    weight = torch.ones(2, 3, requires_grad=True)
+    state = State.of({"n": 1}, weight=weight, counts=np.arange(2), number=torch.tensor(5))
+    files.write(tmp_path / "file", "thing", state)
+    found = files.read(tmp_path / "file").state
+    assert found.facts == {"n": 1}
+    np.testing.assert_array_equal(found.array("weight", np.float32, (2, 3)), np.ones((2, 3)))
+    np.testing.assert_array_equal(found.whole_numbers("counts", (2,)), [0, 1])
+    assert found.array("number", np.int64, ()) == 5
+
+
+def test_large_arrays_stay_in_the_file_which_never_changes(tmp_path, monkeypatch):
     monkeypatch.setattr(container, "MAPPED_BYTES", 1 << 20)
-    large = torch.zeros(1 << 20)
+    large = np.zeros(1 << 20)
     files.write(tmp_path / "file", "thing", State({"large": large, "small": large[:3]}))
     before = (tmp_path / "file").read_bytes()
-    found = files.read(tmp_path / "file").state.tensors
+    found = files.read(tmp_path / "file").state.arrays
     maps = Path("/proc/self/maps")
     assert not maps.exists() or str(tmp_path / "file") in maps.read_text()
-    for tensor in found.values():
-        tensor += 1
+    for array in found.values():
+        array += 1
     assert (tmp_path / "file").read_bytes() == before
     (tmp_path / "file").unlink()
     assert found["large"].sum() == len(large)
@@ -149,8 +155,8 @@ def test_other_files_are_foreign(path, content):
 
 
 def test_other_safetensors_files_are_foreign(path):
-    library = pytest.importorskip("safetensors.torch")
-    library.save_file({"a": torch.zeros(3)}, path)
+    library = pytest.importorskip("safetensors.numpy")
+    library.save_file({"a": np.zeros(3)}, path)
     reason, message = reason_of(path)
     assert reason == "foreign"
     assert "another safetensors file" in message
@@ -187,17 +193,17 @@ def test_a_newer_format_asks_for_a_newer_dkvb(path):
 
 
 def test_asking_for_what_is_not_there():
-    state = State({"a": torch.zeros(2, 3)}, {"n": 3, "yes": True, "text": "t"})
+    state = State({"a": np.zeros((2, 3), np.float32)}, {"n": 3, "yes": True, "text": "t"})
     for ask, says in [
-        (lambda: state.tensor("b", torch.float32, (2, 3)), "expected a tensor 'b'"),
-        (lambda: state.tensor("a", torch.float64, (2, 3)), "expected float64 .*got float32"),
-        (lambda: state.tensor("a", torch.float32, (2, 4)), r"expected float32 \(2, 4\)"),
-        (lambda: state.tensor("a", torch.float32, (6,)), r"expected float32 \(6\)"),
+        (lambda: state.array("b", np.float32, (2, 3)), "expected a tensor 'b'"),
+        (lambda: state.array("a", np.float64, (2, 3)), "expected float64 .*got float32"),
+        (lambda: state.array("a", np.float32, (2, 4)), r"expected float32 \(2, 4\)"),
+        (lambda: state.array("a", np.float32, (6,)), r"expected float32 \(6\)"),
         (lambda: state.fact("m", int), "expected a fact 'm'"),
         (lambda: state.fact("text", int), "expected int; got 't'"),
         (lambda: state.fact("yes", int), "expected int; got True"),
         (lambda: state.whole_number("n", high=3), "expected 0 to 2; got 3"),
-        (lambda: State({"i": torch.tensor([5])}).whole_numbers("i", (1,), high=5), "0 to 4"),
+        (lambda: State({"i": np.array([5])}).whole_numbers("i", (1,), high=5), "0 to 4"),
     ]:
         with pytest.raises(FileError, match=says) as caught:
             ask()

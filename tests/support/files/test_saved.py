@@ -180,7 +180,7 @@ def test_bottleneck_module(path, decoder, gradient):
 
 def test_a_decoder_of_another_kind_of_numbers_than_the_values_is_refused(path):
     state = bottleneck_state(KeyValueBottleneck(keys(), n_outputs=5, decoder="linear"))
-    state.tensors["decoder.1.weight"] = state.tensors["decoder.1.weight"].double()
+    state.arrays["decoder.1.weight"] = state.arrays["decoder.1.weight"].astype(np.float64)
     files.write(path, "bottleneck", state)
     with pytest.raises(FileError, match="weight': expected float32"):
         KeyValueBottleneck.load(path)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import io
 import json
+import mmap
 import os
 import stat
 from collections.abc import Iterator, Mapping
@@ -19,11 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import safetensors
-import torch
+from numpy.typing import NDArray
 from safetensors import SafetensorError
-from safetensors.torch import save as safetensors_bytes
-from torch import Tensor
+from safetensors.numpy import save as safetensors_bytes
 
 from dkvb._support.files.atomic import PRIVATE, Bytes, replace_file
 from dkvb._support.files.errors import FileError
@@ -40,18 +41,17 @@ from dkvb._support.files.state import State
 MAPPED_BYTES = 64 << 20  # size of a file from which its tensors stay in the file until needed
 METADATA_BYTES = 90_000_000  # of facts and checksums; safetensors reads headers below 100 MB
 
-_DTYPES = {
-    "BOOL": torch.bool,
-    "I8": torch.int8,
-    "U8": torch.uint8,
-    "I16": torch.int16,
-    "U16": torch.uint16,
-    "F16": torch.float16,
-    "BF16": torch.bfloat16,
-    "I32": torch.int32,
-    "F32": torch.float32,
-    "I64": torch.int64,
-    "F64": torch.float64,
+_DTYPES: dict[str, np.dtype[Any]] = {
+    "BOOL": np.dtype(np.bool_),
+    "I8": np.dtype(np.int8),
+    "U8": np.dtype(np.uint8),
+    "I16": np.dtype(np.int16),
+    "U16": np.dtype(np.uint16),
+    "F16": np.dtype(np.float16),
+    "I32": np.dtype(np.int32),
+    "F32": np.dtype(np.float32),
+    "I64": np.dtype(np.int64),
+    "F64": np.dtype(np.float64),
 }
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 
@@ -98,8 +98,9 @@ def read(path: str | Path, *kinds: str) -> Contents:
 
 def encode(kind: str, state: State) -> tuple[str, Iterator[Bytes]]:
     """A digest, and the bytes of a file."""
-    tensors = _separate(state.tensors)
-    checksums = {name: _checksum(name, tensor) for name, tensor in sorted(tensors.items())}
+    # In rows; unlike this, np.ascontiguousarray would give an array without axes one.
+    arrays = {name: np.asarray(array, order="C") for name, array in state.arrays.items()}
+    checksums = {name: _checksum(name, array) for name, array in sorted(arrays.items())}
     meaning = json.dumps(
         {"version": VERSION, "kind": kind, "facts": state.facts, "checksums": checksums},
         allow_nan=False,
@@ -113,7 +114,7 @@ def encode(kind: str, state: State) -> tuple[str, Iterator[Bytes]]:
     digest = digest_of(meaning)
     # One entry, since the library does not keep the order of several.
     metadata = {"dkvb": f'{meaning[:-1]},"sha256":"{digest}"}}'}
-    return digest, iter([safetensors_bytes(tensors, metadata)])
+    return digest, iter([safetensors_bytes(arrays, metadata)])
 
 
 def decode(content: Any, path: Path | None = None) -> Contents:
@@ -121,10 +122,12 @@ def decode(content: Any, path: Path | None = None) -> Contents:
     content, where = bytes(content), str(path or "file")
     metadata = read_metadata(io.BytesIO(content), len(content), where)
     try:
-        tensors = {name: _tensor(entry) for name, entry in safetensors.deserialize(content)}
+        arrays = {
+            name: _array(entry["data"], entry) for name, entry in safetensors.deserialize(content)
+        }
     except (SafetensorError, KeyError) as error:
         raise damaged(where, f"its list of tensors cannot be read ({error}),") from error
-    return _checked(metadata, tensors, where, path)
+    return _checked(metadata, arrays, where, path)
 
 
 def _read(path: Path) -> Contents:
@@ -136,48 +139,44 @@ def _read(path: Path) -> Contents:
         if size < MAPPED_BYTES or os.name == "nt":  # where a mapped file could not be replaced
             return decode(file.read(), path)
         metadata = read_metadata(file, size, str(path))
+        mapped = memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_COPY))
     try:
-        with safetensors.safe_open(path, "pt") as opened:
-            tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
-    except SafetensorError as error:
+        with safetensors.safe_open(path, "np"):  # checks that shapes and places fit together
+            arrays = {
+                name: _array(_place(mapped, metadata.start, entry), entry)
+                for name, entry in metadata.tensors.items()
+            }
+    except (SafetensorError, KeyError) as error:
         raise damaged(str(path), f"its list of tensors cannot be read ({error}),") from error
-    return _checked(metadata, tensors, str(path), path)
+    return _checked(metadata, arrays, str(path), path)
+
+
+def _place(mapped: memoryview, start: int, entry: Mapping[str, Any]) -> memoryview:
+    first, last = entry["data_offsets"]
+    return mapped[start + first : start + last]
 
 
 def _checked(
-    metadata: Metadata, tensors: dict[str, Tensor], where: str, path: Path | None
+    metadata: Metadata, arrays: dict[str, NDArray[Any]], where: str, path: Path | None
 ) -> Contents:
     """The contents, if checksums are right."""
-    if metadata.checksums.keys() != tensors.keys():
+    if metadata.checksums.keys() != arrays.keys():
         raise damaged(where, "its list of tensors was changed")
-    for name, tensor in tensors.items():
-        if tensor.dtype not in _NAMES or _checksum(name, tensor) != metadata.checksums[name]:
+    for name, array in arrays.items():
+        if _checksum(name, array) != metadata.checksums[name]:
             raise damaged(where, f"tensor {name!r:.40} was changed")
-    state = State(tensors, metadata.facts, path)
+    state = State(arrays, metadata.facts, path)
     return Contents(metadata.kind, metadata.version, state, metadata.digest)
 
 
-def _separate(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Contiguous tensors on the CPU that share no memory, which the library refuses."""
-    separate: dict[str, Tensor] = {}
-    used: set[int] = set()
-    for name, tensor in tensors.items():
-        tensor = tensor.detach().cpu().contiguous()
-        if tensor.untyped_storage().data_ptr() in used:
-            tensor = tensor.clone()
-        used.add(tensor.untyped_storage().data_ptr())
-        separate[name] = tensor
-    return separate
+def _array(content: Any, entry: Mapping[str, Any]) -> NDArray[Any]:
+    """An array in the memory of `content`."""
+    dtype, shape = _DTYPES[entry["dtype"]], entry["shape"]
+    if not len(content):
+        return np.empty(shape, dtype)
+    return np.frombuffer(content, dtype).reshape(shape)
 
 
-def _tensor(entry: Mapping[str, Any]) -> Tensor:
-    """A tensor in the memory that the library filled."""
-    dtype, shape, content = _DTYPES[entry["dtype"]], entry["shape"], entry["data"]
-    if not content:
-        return torch.empty(shape, dtype=dtype)
-    return torch.frombuffer(content, dtype=dtype).view(shape)
-
-
-def _checksum(name: str, tensor: Tensor) -> int:
-    content: Any = tensor.view(-1).view(torch.uint8).numpy() if tensor.numel() else b""
-    return checksum(name, _NAMES[tensor.dtype], list(tensor.shape), content)
+def _checksum(name: str, array: NDArray[Any]) -> int:
+    content: Any = array.reshape(-1).view(np.uint8) if array.size else b""
+    return checksum(name, _NAMES[array.dtype], list(array.shape), content)

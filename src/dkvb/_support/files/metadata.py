@@ -1,6 +1,6 @@
 """What a file says of itself in its header: the kind, the facts, and the checksums of its tensors.
 
-This module needs no torch, so that what is asked of a header alone is answered at once.
+What is asked of a header alone is answered at once: no tensor is read for it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The state of a thing that is saved: its tensors and its facts, which are anything JSON holds."""
+"""The state of a thing that is saved: its arrays and its facts, which are anything JSON holds."""
 
 from __future__ import annotations
 
@@ -7,83 +7,81 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
-from numpy.typing import NDArray
-from torch import Tensor
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
 
 from dkvb._support.files.errors import FileError
 
 
 @dataclass
 class State:
-    """Tensors and facts by name; those of a part have its name and a slash before their own.
+    """Arrays and facts by name; those of a part have its name and a slash before their own.
 
     What is read from a file is asked for with the type, dtype and shape that it must have, so that
     a file whose numbers do not fit together is refused before anything is made of them.
 
-    >>> state = State({"values": torch.zeros(2, 3)}, {"epoch": 4})
-    >>> state.tensor("values", torch.float32, (2, None)).shape
-    torch.Size([2, 3])
+    >>> state = State({"values": np.zeros((2, 3))}, {"epoch": 4})
+    >>> state.array("values", np.float64, (2, None)).shape
+    (2, 3)
     >>> State().with_part("rule", state).part("rule").fact("epoch", int)
     4
     """
 
-    tensors: dict[str, Tensor] = field(default_factory=dict)
+    arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
     path: Path | None = None  # of the file that it was read from
 
     @classmethod
-    def of(cls, **tensors: Tensor | NDArray[Any]) -> State:
-        """Tensors and arrays by name."""
-        return cls({name: torch.as_tensor(tensor) for name, tensor in tensors.items()})
+    def of(cls, facts: Mapping[str, Any] | None = None, /, **arrays: Any) -> State:
+        """Facts, and arrays or tensors of torch by name; arrays share the memory of tensors."""
+        return cls({name: _as_array(array) for name, array in arrays.items()}, dict(facts or {}))
 
     def with_part(self, name: str, part: State) -> State:
         """The same state with another inside."""
         return State(
-            {**self.tensors, **{f"{name}/{key}": tensor for key, tensor in part.tensors.items()}},
+            {**self.arrays, **{f"{name}/{key}": array for key, array in part.arrays.items()}},
             {**self.facts, **{f"{name}/{key}": fact for key, fact in part.facts.items()}},
             self.path,
         )
 
     def part(self, name: str) -> State:
         """What `with_part` put in."""
-        return State(_below(self.tensors, name), _below(self.facts, name), self.path)
+        return State(_below(self.arrays, name), _below(self.facts, name), self.path)
 
-    def tensor(
+    def array(
         self,
         name: str,
-        dtype: torch.dtype | tuple[torch.dtype, ...],
+        dtype: DTypeLike | tuple[DTypeLike, ...],
         shape: Sequence[int | None],
-        device: torch.device | str = "cpu",
-    ) -> Tensor:
-        """The tensor of that name, if it has the dtype, or one of several, and the shape; None
+    ) -> NDArray[Any]:
+        """The array of that name, if it has the dtype, or one of several, and the shape; None
         stands for any length."""
-        tensor = self.tensors.get(name)
-        if tensor is None:
+        array = self.arrays.get(name)
+        if array is None:
             raise self.damaged(f"expected a tensor {name!r}; there is none")
-        fits = len(shape) == tensor.ndim and all(
-            wanted in (None, length) for wanted, length in zip(shape, tensor.shape, strict=True)
+        fits = len(shape) == array.ndim and all(
+            wanted in (None, length) for wanted, length in zip(shape, array.shape, strict=True)
         )
-        kinds = dtype if isinstance(dtype, tuple) else (dtype,)
-        if not fits or tensor.dtype not in kinds:
-            expected = f"{' or '.join(_short(kind) for kind in kinds)} {_shown(shape)}"
+        kinds = [np.dtype(kind) for kind in (dtype if isinstance(dtype, tuple) else (dtype,))]
+        if not fits or array.dtype not in kinds:
+            expected = f"{' or '.join(kind.name for kind in kinds)} {_shown(shape)}"
             raise self.damaged(
                 f"tensor {name!r}: expected {expected}; "
-                f"got {_short(tensor.dtype)} {_shown(tensor.shape)}"
+                f"got {array.dtype.name} {_shown(array.shape)}"
             )
-        return tensor.to(device)
+        return array
 
     def whole_numbers(
         self, name: str, shape: Sequence[int | None], low: int = 0, high: int = 1 << 62
-    ) -> Tensor:
-        """An int64 tensor whose entries lie in [low, high)."""
-        tensor = self.tensor(name, torch.int64, shape)
-        if tensor.numel() and not low <= int(tensor.min()) <= int(tensor.max()) < high:
+    ) -> NDArray[np.int64]:
+        """An int64 array whose entries lie in [low, high)."""
+        array = self.array(name, np.int64, shape)
+        if array.size and not low <= int(array.min()) <= int(array.max()) < high:
             raise self.damaged(
                 f"tensor {name!r}: expected numbers from {low} to {high - 1}; "
-                f"got {int(tensor.min())} to {int(tensor.max())}"
+                f"got {int(array.min())} to {int(array.max())}"
             )
-        return tensor
+        return array
 
     def fact(self, name: str, kind: type | tuple[type, ...]) -> Any:
         """The fact of that name, if it is of that type."""
@@ -113,8 +111,10 @@ def _below(named: Mapping[str, Any], part: str) -> dict[str, Any]:
     return {name[len(prefix) :]: value for name, value in named.items() if name.startswith(prefix)}
 
 
-def _short(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
+def _as_array(array: Any) -> NDArray[Any]:
+    if hasattr(array, "detach"):  # a tensor of torch, on any device
+        array = array.detach().cpu().numpy()
+    return np.asarray(array)
 
 
 def _shown(shape: Sequence[int | None]) -> str:

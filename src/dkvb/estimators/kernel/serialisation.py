@@ -71,7 +71,7 @@ def kernel_state_from(
         inference_only=state.fact("inference_only", bool),
     )
     solved, part = state.fact("solved", bool), state.part("solution")
-    if solved != ("alpha" in part.tensors):
+    if solved != ("alpha" in part.arrays):
         raise state.damaged("solved: expected true if, and only if, there are values")
     if not part.facts:
         return result
@@ -87,7 +87,7 @@ def record_state(
     labels = LabelIndex()
     labels.add(y, "y")
     facts = {} if ids is None else {"ids": ids}
-    record = State({"X": X, "targets": torch.from_numpy(labels.indices(y))}, facts)
+    record = State.of(facts, X=X, targets=labels.indices(y))
     return record.with_part("labels", labels_state(labels))
 
 
@@ -96,30 +96,30 @@ def record_from(
 ) -> tuple[NDArray[np.float32], NDArray[Any], list[Any] | None]:
     """The embeddings, labels and ids that `record_state` describes."""
     labels = labels_from(state.part("labels"))
-    X = state.tensor("X", torch.float32, (None, width))
+    X = state.array("X", np.float32, (None, width))
     targets = state.whole_numbers("targets", (len(X),), high=max(1, len(labels)))
-    if not len(X) or not bool(X.isfinite().all()):
+    if not len(X) or not np.isfinite(X).all():
         raise state.damaged("X: expected finite embeddings, at least one")
     values = np.empty_like(labels.classes_)
     values[labels.order] = labels.classes_
     ids = state.fact("ids", list) if "ids" in state.facts else None
     if ids is not None:
         _check_ids(state, ids, len(X))
-    return X.numpy(), values[targets.numpy()], ids
+    return X, values[targets], ids
 
 
 def _examples_state(examples: Examples) -> State:
     names = ("halves", "exponents", "targets")  # hashes follow from these
     tensors = {name: getattr(examples, name) for name in names}
     ids = None if examples.ids is None else examples.ids.tolist()
-    return State(tensors, {"ids": ids})
+    return State.of({"ids": ids}, **tensors)
 
 
 def _examples_from(state: State, width: int, n_classes: int) -> Examples:
-    halves = state.tensor("halves", torch.float16, (None, width))
+    halves = torch.from_numpy(state.array("halves", np.float16, (None, width)))
     n = len(halves)
-    exponents = state.tensor("exponents", torch.int16, (n,))
-    targets = state.whole_numbers("targets", (n,), high=max(1, n_classes))
+    exponents = torch.from_numpy(state.array("exponents", np.int16, (n,)))
+    targets = torch.from_numpy(state.whole_numbers("targets", (n,), high=max(1, n_classes)))
     ids = state.fact("ids", (list, type(None)))
     array = None
     if ids is not None:
@@ -154,7 +154,7 @@ def _solution_state(solution: Solution, current: bool) -> State:
         "judged_by": s.judged_by,
     }
     if not current:  # only how to solve is of use
-        return State(tensors, facts)
+        return State.of(facts, **tensors)
     if s.landmarks is None:
         tensors["alpha"] = s.alpha.cpu()[order]
     else:
@@ -165,7 +165,7 @@ def _solution_state(solution: Solution, current: bool) -> State:
         tensors["diagonal"] = s.diagonal.cpu()[order]
     if s.held_out is not None:
         tensors["held_out"] = s.held_out.cpu()[order]
-    return State(tensors, facts)
+    return State.of(facts, **tensors)
 
 
 def _solution_from(
@@ -173,21 +173,23 @@ def _solution_from(
 ) -> Solution:
     width = examples.halves.shape[1]
     components = None
-    if "components" in state.tensors:
-        components = state.tensor("components", torch.float32, (width, None), device)
+    if "components" in state.arrays:
+        components = torch.from_numpy(state.array("components", np.float32, (width, None)))
+        components = components.to(device)
     conditioning = Conditioning(
-        state.tensor("centre", torch.float32, (width,), device),
+        torch.from_numpy(state.array("centre", np.float32, (width,))).to(device),
         components,
         _number(state, "power"),
         state.fact("normalise", bool),
     )
     setting = _setting(state)
     rows = distinct(examples, n_classes)
-    current = "alpha" in state.tensors
+    current = "alpha" in state.arrays
     landmarks = None
-    if "landmarks" in state.tensors:
-        landmarks = state.whole_numbers("landmarks", (None,), high=max(1, len(rows.hashes)))
-    if current and not torch.equal(state.tensor("hashes", torch.int64, (None,)), rows.hashes):
+    if "landmarks" in state.arrays:
+        found = state.whole_numbers("landmarks", (None,), high=max(1, len(rows.hashes)))
+        landmarks = torch.from_numpy(found)
+    if current and not np.array_equal(state.array("hashes", np.int64, (None,)), rows.hashes):
         raise state.damaged("hashes: expected those of the examples")
     which = rows.first if landmarks is None else rows.first[landmarks]
     if not current:
@@ -205,9 +207,9 @@ def _solution_from(
     n, Y = len(rows.hashes), n_classes
 
     def floats(name: str, shape: tuple[int, ...]) -> Tensor | None:
-        if name not in state.tensors:
+        if name not in state.arrays:
             return None
-        return state.tensor(name, torch.float64, shape, device)
+        return torch.from_numpy(state.array(name, np.float64, shape)).to(device)
 
     alpha = floats("alpha", (len(which), Y))
     diagonal, held_out = floats("diagonal", (n,)), floats("held_out", (n, Y))
