@@ -156,5 +156,5 @@ WAYS: dict[str, Callable[[Path], tuple[Any, float]]] = {
 
 
 def _same(one: Any, other: Any) -> bool:
-    ours, theirs = one.state_tensors(), other.state_tensors()
+    ours, theirs = one.state_arrays(), other.state_arrays()
     return ours.keys() == theirs.keys() and all(torch.equal(ours[k], theirs[k]) for k in ours)

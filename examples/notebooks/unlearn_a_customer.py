@@ -47,7 +47,7 @@ print(learned.audit_)
 # The learned state is equal to that of a model that never saw the customer, bit for bit.
 
 # %%
-ours, theirs = learned.state_tensors(), never.state_tensors()
+ours, theirs = learned.state_arrays(), never.state_arrays()
 assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
 print(f"equal, bit for bit: {', '.join(ours)}")
 
@@ -59,9 +59,9 @@ print(f"equal, bit for bit: {', '.join(ours)}")
 folder = Path(tempfile.mkdtemp())
 learned.save(folder / "model.safetensors")
 content = (folder / "model.safetensors").read_bytes()
-kept = never.state_tensors()["halves"].numpy()
+kept = never.state_arrays()["halves"].numpy()
 assert kept[0].tobytes() in content  # how a row that was kept looks in the file
-full = KernelClassifier().fit(X, y, ids=ids).state_tensors()["halves"].numpy()
+full = KernelClassifier().fit(X, y, ids=ids).state_arrays()["halves"].numpy()
 remaining = {row.tobytes() for row in kept}
 gone = [row.tobytes() for row in full if row.tobytes() not in remaining]
 found = sum(row in content for row in gone)

@@ -53,7 +53,7 @@ def make_jobs(setup: Setup) -> list[Job]:
 def _measure(setup: Setup, data: DeviceData, seed: int) -> Measurement:
     spec = models.bottleneck(setup.config)
     ci, iid = (learn(setup, data, spec, order, seed) for order in ORDERS)
-    values = [model.classifier.state_tensors()["values"] for model in (ci, iid)]
+    values = [model.classifier.state_arrays()["values"] for model in (ci, iid)]
     return Measurement(
         {
             "relative_difference": relative_difference(*values),

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dkvb.bottleneck import Keys, KeyValueBottleneck, fit_keys
     from dkvb.bottleneck.classifier import BottleneckClassifier
-    from dkvb.estimators.kernel import KernelClassifier
     from dkvb.export import export_onnx
+    from dkvb.memory import KernelClassifier
     from dkvb.serve import client
     from dkvb.store import load
 
@@ -27,7 +27,7 @@ __all__ = [
 
 _HOMES = {
     "BottleneckClassifier": "dkvb.bottleneck.classifier",
-    "KernelClassifier": "dkvb.estimators.kernel",
+    "KernelClassifier": "dkvb.memory",
     "KeyValueBottleneck": "dkvb.bottleneck",
     "Keys": "dkvb.bottleneck",
     "export_onnx": "dkvb.export",

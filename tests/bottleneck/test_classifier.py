@@ -53,8 +53,8 @@ def model(own=None, **params):
 
 
 def same_bits(first, second):
-    ours, theirs = first.state_tensors(), second.state_tensors()
-    return ours.keys() == theirs.keys() and all(torch.equal(ours[k], theirs[k]) for k in ours)
+    ours, theirs = first.state_arrays(), second.state_arrays()
+    return ours.keys() == theirs.keys() and all(np.array_equal(ours[k], theirs[k]) for k in ours)
 
 
 def unchanged(classifier, call, error, match):
@@ -484,7 +484,7 @@ def test_predictions_read_used_keys_unless_told_otherwise():
     for active, candidates in ((torch.from_numpy(seen), "used"), (None, "all")):
         codes = keys().codes(queries, active=active).long()
         batch = clf.set_params(candidate_keys=candidates).batch(queries)
-        values = clf.state_tensors()["values"][torch.arange(16), codes].mean(dim=1)
+        values = torch.from_numpy(clf.state_arrays()["values"])[torch.arange(16), codes].mean(dim=1)
         np.testing.assert_allclose(clf.decision_function(batch), values, atol=1e-6)
         assert torch.equal(batch.codes, keys().codes(queries))
         # Codes that are known by now change nothing.

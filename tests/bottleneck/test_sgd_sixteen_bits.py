@@ -65,7 +65,7 @@ def test_a_classifier_in_sixteen_bits_predicts_alike():
         BottleneckClassifier(keys, epochs=5, value_dtype=dtype).fit(X, y)
         for dtype in ("float32", "bfloat16", "float16")
     ]
-    assert models[1].state_tensors()["values"].dtype == torch.bfloat16
+    assert models[1]._state.values.values.dtype == torch.bfloat16
     for model in models[1:]:
         assert (model.predict(X) == models[0].predict(X)).mean() > 0.97
 

@@ -20,7 +20,7 @@ def fitted(y, ids=None):
 def assert_same(one, other):
     assert one.classes_.tolist() == other.classes_.tolist()
     assert one.class_count_ == other.class_count_
-    ours, theirs = one.state_tensors(), other.state_tensors()
+    ours, theirs = one.state_arrays(), other.state_arrays()
     assert all(np.array_equal(ours[name], theirs[name]) for name in theirs)
     assert one.predict_proba(X) == pytest.approx(other.predict_proba(X), abs=1e-4)
 

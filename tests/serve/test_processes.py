@@ -118,5 +118,5 @@ def test_following_reads_only_what_is_new(tmp_path, name, monkeypatch):
 def same(model, folder):
     assert model.history == folder.model.history
     assert model.undoable == folder.model.undoable
-    ours, theirs = model.classifier.state_tensors(), folder.classifier.state_tensors()
+    ours, theirs = model.classifier.state_arrays(), folder.classifier.state_arrays()
     assert all((ours[name] == theirs[name]).all() for name in theirs)

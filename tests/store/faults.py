@@ -187,10 +187,10 @@ def same(one: Any, other: Any) -> bool:
     """Whether two models have learned the same, to the last bit."""
     if type(one) is not type(other) or one.classes_.tolist() != other.classes_.tolist():
         return False
-    if hasattr(one, "state_tensors"):
-        ours, theirs = one.state_tensors(), other.state_tensors()
+    if hasattr(one, "state_arrays"):
+        ours, theirs = one.state_arrays(), other.state_arrays()
         return ours.keys() == theirs.keys() and all(
-            torch.equal(tensor, theirs[key]) for key, tensor in ours.items()
+            np.array_equal(tensor, theirs[key]) for key, tensor in ours.items()
         )
     return np.array_equal(one.decision_function(X), other.decision_function(X))
 

@@ -20,7 +20,7 @@ def learned(name: str, *batches: Any) -> Any:
 
 
 def assert_same_state(one: Any, other: Any) -> None:
-    ours, theirs = one.state_tensors(), other.state_tensors()
+    ours, theirs = one.state_arrays(), other.state_arrays()
     assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
 
 

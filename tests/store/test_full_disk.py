@@ -32,7 +32,7 @@ def test_a_full_disk_at_any_step_leaves_the_old_model_or_the_new_one(path, opera
         model = create(path, learned("kernel", (X, y)), overwrite=True)
         if operation != "first learn":
             model.learn(X[:3], y[:3])
-        before = {**model.classifier.state_tensors()}
+        before = {**model.classifier.state_arrays()}
         with monkeypatch.context() as context:
             count = _failing(context, number)
             try:
@@ -50,8 +50,8 @@ def test_a_full_disk_at_any_step_leaves_the_old_model_or_the_new_one(path, opera
                 break
         else:
             failed += 1
-            state = found.classifier.state_tensors()
-            assert _equal(state, before) or _equal(state, after.state_tensors())
+            state = found.classifier.state_arrays()
+            assert _equal(state, before) or _equal(state, after.state_arrays())
         with open_folder(path) as model:  # and all goes on
             model.learn(X[:2], y[:2])
     assert failed >= (2 if operation == "learn" else 4)

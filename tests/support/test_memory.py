@@ -34,13 +34,13 @@ def make(name, keys):
 @pytest.mark.parametrize("name", ["kernel", "bottleneck"])
 def test_more_classes_than_fit_are_refused_and_nothing_changes(keys, little, name):
     model = make(name, keys).fit(X, Y)
-    before = {key: tensor.clone() for key, tensor in model.state_tensors().items()}
+    before = {key: tensor.copy() for key, tensor in model.state_arrays().items()}
     with pytest.raises(
         MemoryError, match=r"it takes .* and 1\.0 MB are free; nothing was changed; "
     ):
         model.partial_fit(X[:20], Y[:20], classes=np.arange(50_000))
     assert model.classes_.tolist() == [0, 1, 2]
-    assert all(np.array_equal(before[key], model.state_tensors()[key]) for key in before)
+    assert all(np.array_equal(before[key], model.state_arrays()[key]) for key in before)
 
 
 @pytest.mark.parametrize("name", ["kernel", "bottleneck"])

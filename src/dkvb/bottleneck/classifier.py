@@ -347,8 +347,9 @@ class BottleneckClassifier(OpenClassifier, SavedWithKeys):
     def usage_(self) -> NDArray[np.int64]:
         return self._fitted().values.usage.cpu().numpy()
 
-    def state_tensors(self) -> dict[str, Tensor]:
-        """Return all that was learned, classes sorted: equal models, equal tensors."""
+    def state_arrays(self) -> dict[str, NDArray[Any]]:
+        """Return all that was learned, classes sorted: equal models, equal arrays; bfloat16, which
+        NumPy has not, as float32."""
         state = self._fitted()
         learned, order = state.values, torch.from_numpy(state.labels.order)
         tensors = {
@@ -356,7 +357,11 @@ class BottleneckClassifier(OpenClassifier, SavedWithKeys):
             "usage": learned.usage,
             "epoch": torch.tensor(learned.epoch),
         }
-        return tensors | ({"unseen": learned.columns[:, :, -1]} if learned.unseen else {})
+        tensors |= {"unseen": learned.columns[:, :, -1]} if learned.unseen else {}
+        return {
+            name: (one.float() if one.dtype == torch.bfloat16 else one).cpu().numpy()
+            for name, one in tensors.items()
+        }
 
     # -------------------------------------------------------------------------------------- learn
     def _learn(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # A class is imported when its name is first used: none should make the others wait.
 _REGISTRY = {
     "bottleneck": ("dkvb.bottleneck.classifier", "BottleneckClassifier"),
-    "kernel": ("dkvb.estimators.kernel", "KernelClassifier"),
+    "kernel": ("dkvb.memory", "KernelClassifier"),
     "linear": ("dkvb.baselines.linear", "LinearClassifier"),
     "mlp": ("dkvb.baselines.mlp", "MLPClassifier"),
     "sdmlp": ("dkvb.baselines.sdmlp", "SDMLPClassifier"),

@@ -16,7 +16,7 @@ from dkvb._support.optional import require
 from dkvb._support.validation import as_float32
 from dkvb.bottleneck import Batch, Keys
 from dkvb.bottleneck.classifier import BottleneckClassifier
-from dkvb.estimators.kernel import KernelClassifier
+from dkvb.memory import KernelClassifier
 
 TIE = 1e-6  # probabilities that differ by less are equal but for rounding
 

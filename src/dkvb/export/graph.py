@@ -20,10 +20,8 @@ from numpy.typing import NDArray
 from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 from torch import Tensor
 
-from dkvb.estimators.kernel.calibration import LOWEST
-from dkvb.estimators.kernel.functions import RBF
 from dkvb.export.head import Head, KernelValues
-from dkvb.export.module import TINY
+from dkvb.memory.calibration import LOWEST
 
 FLOAT, DOUBLE, HALF = TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16
 INT64, BOOL = TensorProto.INT64, TensorProto.BOOL
@@ -159,7 +157,7 @@ class _Body:
         outputs = [_info("going", BOOL, [])]
         add("Identity", "go", name="going")
         if isinstance(head.read, KernelValues):
-            self._kernel(scores, heads, half, head.read)
+            self._kernel(scores, heads, head.read)
         else:
             code = add("ArgMin", scores, axis=1, keepdims=0)  # (n,) the lowest index of equals
             pair = add("Add", code, start)  # (n,)
@@ -197,26 +195,13 @@ class _Body:
         first = add("Mul", book, width)
         return add("Slice", rows, first, add("Add", first, width), self._one)
 
-    def _kernel(self, scores: str, heads: str, half: str, read: KernelValues) -> None:
-        """Add values weighed by a kernel (n, Y); `half` (K,) is ½‖k‖²."""
+    def _kernel(self, scores: str, heads: str, read: KernelValues) -> None:
+        """Add values weighed by a kernel (n, Y), from ½d² − ½‖h‖² (n, K)."""
         add = self.add
         squares = add("Unsqueeze", self._sum_squares(heads), self._one)  # (n, 1)
         two = add.constant(2.0)
-        if read.function.kind == RBF:
-            squared = add("Max", add("Add", add("Mul", two, scores), squares), add.constant(0.0))
-            kernel = add("Exp", add("Mul", squared, add.constant(-read.function.gamma)))
-        else:
-            one = add.constant(1.0)
-            norms = add("Sqrt", add("Mul", squares, add("Mul", two, half)))  # (n, K)
-            dot = add("Sub", half, scores)
-            cosine = add("Div", dot, add("Max", norms, add.constant(TINY)))
-            cosine = add("Clip", cosine, add.constant(-1.0), one)
-            sine = add("Sqrt", add("Sub", one, add("Mul", cosine, cosine)))
-            # Runtimes have the arc cosine in float32 alone; near 0 and π the sine says more.
-            angle = add.double(add("Acos", add("Cast", cosine, to=FLOAT)))
-            rest = add("Mul", add("Sub", add.constant(np.pi), angle), cosine)
-            kernel = add("Mul", norms, add("Add", sine, rest))
-            kernel = add("Div", kernel, add.constant(np.pi))
+        squared = add("Max", add("Add", add("Mul", two, scores), squares), add.constant(0.0))
+        kernel = add("Exp", add("Mul", squared, add.constant(-read.gamma)))
         said = add("MatMul", kernel, add.double(self._table, read.table.unit))
         add("Add", "pooled", said, name="pooled_next")
 

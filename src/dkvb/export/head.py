@@ -13,8 +13,7 @@ from dkvb.bottleneck import Keys
 from dkvb.bottleneck.classifier import BottleneckClassifier, LearnedState
 from dkvb.bottleneck.heads import Conditioning, Projection
 from dkvb.bottleneck.used_keys import candidate_keys
-from dkvb.estimators.kernel import KernelClassifier
-from dkvb.estimators.kernel.functions import KernelFunction
+from dkvb.memory import KernelClassifier
 
 Exportable: TypeAlias = BottleneckClassifier | KernelClassifier
 
@@ -51,10 +50,10 @@ class Values:
 
 @dataclass(frozen=True, eq=False)
 class KernelValues:
-    """Values weighed by a kernel of the distances to the learned examples."""
+    """Values weighed by exp(−γ·d²) of the distances d to the learned points."""
 
     table: Stored  # (T, Y)
-    function: KernelFunction
+    gamma: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,28 +175,29 @@ def _of_classifier(classifier: BottleneckClassifier) -> Head:
 
 def _of_kernel(classifier: KernelClassifier) -> Head:
     view = classifier.export_view()
-    c = view.conditioning.to("cpu")
+    c = view.conditioning
     rejection = None
     if classifier.novelty_threshold is not None:
         unit = torch.ones(1, dtype=torch.float64)
         above = float(classifier.novelty_threshold)
-        rejection = Rejection(above, unit, view.reference_distances.float())
-    # One codebook whose keys are the learned examples.
+        rejection = Rejection(above, unit, torch.from_numpy(view.reference_distances).float())
+    factors = torch.from_numpy(view.factors)
+    # One codebook whose keys are the learned points.
     return Head(
         kind="kernel",
-        fingerprint="" if view.keys is None else view.keys.fingerprint,
+        fingerprint=view.fingerprint,
         power=c.power,
         normalise=c.normalise,
-        centre=c.centre,
-        components=_stored(c.components),
+        centre=torch.from_numpy(c.centre),
+        components=_stored(None if c.components is None else torch.from_numpy(c.components)),
         projection="identity",
         matrices=None,
-        keys=Stored(view.z.float().cpu()),
+        keys=Stored(torch.tensor(view.z)),
         bounds=torch.tensor([0, len(view.z)]),
         numbers=None,
-        read=KernelValues(Stored(view.alpha.float().cpu()), view.function),
-        scale=view.factors,
-        base=torch.where(view.factors > 0, 0.0, -torch.inf).double(),
+        read=KernelValues(Stored(torch.from_numpy(view.values).float()), view.gamma),
+        scale=factors,
+        base=torch.where(factors > 0, 0.0, -torch.inf).double(),
         temperature=1 / view.calibration.power,
         slope=view.calibration.slope,
         labels=view.labels,

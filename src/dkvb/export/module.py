@@ -7,15 +7,12 @@ codebook's distances (n, K) in memory.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from dkvb.embedding.encoders.encoder import ModuleEncoder
-from dkvb.estimators.kernel.calibration import LOWEST
-from dkvb.estimators.kernel.functions import RBF
 from dkvb.export.head import (
     Exportable,
     Head,
@@ -23,8 +20,8 @@ from dkvb.export.head import (
     Stored,
     head_of,
 )
+from dkvb.memory.calibration import LOWEST
 
-TINY = 2.0**-1000  # a product of norms below which two rows have no angle
 Answer = tuple[Tensor, Tensor, Tensor]
 
 
@@ -56,7 +53,7 @@ class HeadModule(nn.Module):
         self._keep("keys", head.keys)
         self._bounds = head.bounds.tolist()
         self._keep("table", head.read.table)
-        self._kernel = head.read.function if isinstance(head.read, KernelValues) else None
+        self._gamma = head.read.gamma if isinstance(head.read, KernelValues) else None
         self._rejection = head.rejection
         if head.rejection is not None:
             self.register_buffer("reference", head.rejection.reference)
@@ -121,24 +118,12 @@ class HeadModule(nn.Module):
 
     def _pooled(self, scores: Tensor, heads: Tensor, book: int, own: slice) -> Tensor:
         """What one codebook says (n, Y), from scores of its keys (n, K) and heads (n, d)."""
-        if self._kernel is not None:
-            kernel = self._kernel_of(scores, heads, self._stored("keys", self.keys[own]))
+        if self._gamma is not None:
+            squared = 2 * scores + heads.square().sum(dim=1, keepdim=True)
+            kernel = (-self._gamma * squared.clamp(min=0)).exp()
             return kernel @ self._stored("table", self.table[own])
         pair = scores.argmin(dim=1) + own.start  # (n,)
         return self._stored("table", self.table[pair])
-
-    def _kernel_of(self, scores: Tensor, heads: Tensor, keys: Tensor) -> Tensor:
-        """The kernel matrix (n, K), from ½d² − ½‖h‖² (n, K)."""
-        assert self._kernel is not None
-        squares = heads.square().sum(dim=1, keepdim=True)  # (n, 1)
-        if self._kernel.kind == RBF:
-            return (-self._kernel.gamma * (2 * scores + squares).clamp(min=0)).exp()
-        key_squares = keys.square().sum(dim=1)  # (K,)
-        norms = (squares * key_squares).sqrt()
-        dot = 0.5 * key_squares - scores
-        cosine = (dot / norms.clamp(min=TINY)).clamp(-1, 1)
-        angle = math.pi - torch.acos(cosine)
-        return norms * ((1 - cosine.square()).sqrt() + angle * cosine) / math.pi
 
 
 class ImageModule(nn.Module):

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import torch
 import uvicorn
 
-from dkvb.estimators.kernel import KernelClassifier
 from dkvb.kernels import set_threads
+from dkvb.memory import KernelClassifier
 from dkvb.serve.app import make_app
 from dkvb.serve.encoding import Encoding
 from dkvb.serve.followers import Follower
@@ -165,7 +165,7 @@ def _opened(settings: Settings) -> tuple[ModelFolder, Encoding | None]:
             f"MODEL: expected the folder of a model; there is none at {settings.model}; name an "
             "encoder for a new one with --encoder, or the width of its embeddings with --width"
         )
-    classifier = KernelClassifier(device=settings.device).begin(width)
+    classifier = KernelClassifier().begin(width)
     named: dict[str, Any] = {} if encoding is None else {
         "encoder": encoding.name, "encoder_fingerprint": encoding.fingerprint,
     }  # fmt: skip

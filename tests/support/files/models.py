@@ -6,10 +6,9 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-import torch
 
 from dkvb import BottleneckClassifier, fit_keys
-from dkvb.estimators.kernel import KernelClassifier
+from dkvb.memory import KernelClassifier
 
 from ...estimators.settings import NAMES, blobs, small
 
@@ -59,12 +58,12 @@ def assert_same(one: Any, other: Any, X: Any) -> None:
     assert {k: str(v) for k, v in one.get_params().items()} == {
         k: str(v) for k, v in other.get_params().items()
     }
-    if hasattr(one, "state_tensors"):
-        ours, theirs = one.state_tensors(), other.state_tensors()
+    if hasattr(one, "state_arrays"):
+        ours, theirs = one.state_arrays(), other.state_arrays()
         assert ours.keys() == theirs.keys()
         for name in ours:
             assert ours[name].dtype == theirs[name].dtype
-            assert torch.equal(ours[name], theirs[name]), name
+            assert np.array_equal(ours[name], theirs[name]), name
         assert getattr(one, "audit_", []) == getattr(other, "audit_", [])
         assert one.class_count_ == other.class_count_
     if hasattr(one, "usage_"):

@@ -6,18 +6,14 @@ import math
 
 import numpy as np
 import pytest
-import torch
+from scipy.special import log_softmax
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.model_selection import LeaveOneOut as Splits
 from sklearn.model_selection import cross_val_predict
 
-from dkvb.estimators.kernel.ridge import (
-    LAMBDAS,
-    LeaveOneOut,
-    class_factors,
-    select_best,
-    try_lambdas,
-)
+from dkvb.memory.choose import LAMBDAS, select_best, try_noises
+from dkvb.memory.outputs import Classes, LeaveOneOut, class_factors
+from dkvb.memory.points import Points
 
 
 def test_a_higher_accuracy_wins_where_it_is_more_than_chance():
@@ -42,26 +38,22 @@ def test_leave_one_out_is_that_of_scikit_learn(noise):
     x = rng.normal(size=(40, 3))
     label = rng.integers(3, size=40)
     x[:, 0] += label
+    x = x.astype(np.float32)
     targets = np.eye(3)[label]
-    kernel = np.exp(-((x[:, None] - x[None]) ** 2).sum(-1))
+    kernel = np.exp(-((x[:, None].astype(float) - x[None]) ** 2).sum(-1))
     oracle = KernelRidge(alpha=noise, kernel="precomputed")
-    left_out = torch.from_numpy(cross_val_predict(oracle, kernel, targets, cv=Splits()))
-    counts = torch.bincount(torch.from_numpy(label))
-    scores = left_out * class_factors(counts)
-    right = (scores.argmax(dim=1).numpy() == label).astype(float)
+    left_out = cross_val_predict(oracle, kernel, targets, cv=Splits())
+    scores = left_out * class_factors(np.bincount(label).astype(float))
+    right = (scores.argmax(axis=1) == label).astype(float)
     balanced = np.mean([right[label == c].mean() for c in range(3)])
     losses = []
     for t in (3.0, 5.0, 8.0, 12.0, 18.0, 27.0, 40.0):
-        logs = (scores * t).log_softmax(dim=1)[torch.arange(40), torch.from_numpy(label)].numpy()
+        logs = log_softmax(scores * t, axis=1)[np.arange(40), label]
         losses.append(-np.mean([logs[label == c].mean() for c in range(3)]))
-    found, solved = try_lambdas(
-        torch.from_numpy(kernel),
-        torch.from_numpy(targets),
-        torch.ones(40, dtype=torch.float64),
-        0.1,
-    )
+    points = Points(x, np.zeros(40), np.ones(40), label)
+    found, solved = try_noises(points, 1.0, Classes(3), 0.1)
     assert set(found) == set(LAMBDAS)  # of few rows all are tried
     best = select_best(found, 40) * np.eye(40)
-    assert np.allclose(solved.alpha, np.linalg.solve(kernel + best, targets))
+    assert np.allclose(solved.values, np.linalg.solve(kernel + best, targets))
     assert found[noise].accuracy == pytest.approx(balanced)
-    assert found[noise].log_loss == pytest.approx(min(losses))
+    assert found[noise].loss == pytest.approx(min(losses))

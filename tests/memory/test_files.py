@@ -37,30 +37,13 @@ def test_all_that_a_model_knows_is_in_its_file(tmp_path):
 
 def test_a_model_that_is_not_solved_yet_keeps_its_setting(tmp_path, monkeypatch):
     model = KernelClassifier().fit(X[:50], Y[:50])
-    monkeypatch.setattr("dkvb.estimators.kernel.state.SOLVED_AT_ONCE", 0)
-    monkeypatch.setattr("dkvb.estimators.kernel.state.CHEAP_UPDATE", 0)
+    monkeypatch.setattr("dkvb.memory.state.CHOSEN_AT_ONCE", 0)
+    monkeypatch.setattr("dkvb.memory.state.FOLDED_AT_ONCE", 0)
     model.partial_fit(X[50:], Y[50:])
     loaded = again(model, tmp_path / "model.safetensors")
-    assert loaded._state.solution is None
+    assert not loaded._state.is_settled
     np.testing.assert_allclose(loaded.decision_function(X), model.decision_function(X), atol=1e-9)
     assert loaded.setting_ == model.setting_
-
-
-@pytest.mark.parametrize("landmarks", [False, True])
-def test_models_solved_in_other_ways(tmp_path, monkeypatch, landmarks):
-    ways = "dkvb.estimators.kernel.ways."
-    monkeypatch.setattr(ways + "SMALL", 0)
-    monkeypatch.setattr(ways + "EXACT_CPU_ROWS", 10)
-    monkeypatch.setattr(ways + "LANDMARKS", 16)
-    if landmarks:
-        monkeypatch.setattr(ways + "STORED_ROWS", {"cpu": 0})
-        monkeypatch.setattr(ways + "RECOMPUTED_ROWS", {"cpu": 0})
-        monkeypatch.setattr(ways + "MOST_LANDMARKS", 30)
-    model = KernelClassifier().fit(X, Y)
-    loaded = again(model, tmp_path / "model.safetensors")
-    np.testing.assert_allclose(loaded.decision_function(X), model.decision_function(X), atol=1e-9)
-    assert loaded.loo_kind_ == model.loo_kind_
-    assert loaded.loo_score_ == model.loo_score_
 
 
 def test_a_frozen_model_stays_frozen(tmp_path):
@@ -72,14 +55,15 @@ def test_a_frozen_model_stays_frozen(tmp_path):
 @pytest.mark.parametrize(
     ("name", "change", "message"),
     [
-        ("learned/examples/halves", lambda t: t[::-1], "canonical order"),
-        ("learned/examples/halves", lambda t: t / 0, "examples: expected finite"),
-        ("learned/examples/exponents", lambda t: t + 1, "hashes|canonical|labels"),
-        ("learned/examples/exponents", lambda t: t + 1000, "examples: expected finite"),
-        ("learned/examples/targets", lambda t: t + 9, "targets"),
-        ("learned/solution/alpha", lambda t: t[1:], "alpha"),
-        ("learned/solution/centre", lambda t: t.astype(np.float64), "centre"),
-        ("learned/solution/hashes", lambda t: t + 1, "hashes"),
+        ("learned/memory/hashes", lambda a: a[::-1], "canonical order"),
+        ("learned/memory/halves", lambda a: a * np.float16(np.inf), "examples: expected finite"),
+        ("learned/memory/exponents", lambda a: a[1:], "exponents"),
+        ("learned/memory/targets", lambda a: a + 9, "targets"),
+        ("learned/solution/alpha", lambda a: a[1:], "alpha"),
+        ("learned/solution/alpha", lambda a: a * np.nan, "alpha: expected finite"),
+        ("learned/solution/centre", lambda a: a.astype(float), "centre"),
+        ("learned/solution/point_of", lambda a: a + 1, "point_of"),
+        ("learned/solution/targets", lambda a: a + 9, "targets"),
     ],
 )
 def test_a_file_that_contradicts_itself_is_refused(tmp_path, name, change, message):
@@ -87,7 +71,7 @@ def test_a_file_that_contradicts_itself_is_refused(tmp_path, name, change, messa
     KernelClassifier().fit(X, Y).save(path)
     state = files.read(path, "estimator").state
     with np.errstate(divide="ignore", invalid="ignore"):
-        state.arrays[name] = change(state.arrays[name].copy())
+        state.arrays[name] = np.ascontiguousarray(change(state.arrays[name]))
     files.write(path, "estimator", State(state.arrays, state.facts))
     with pytest.raises(FileError, match=message):
         load(path)

@@ -7,11 +7,9 @@ from threading import RLock
 from typing import Any, Self
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted, validate_data
-from torch import Tensor
 
 from dkvb._support import arrow, validation
 from dkvb._support.files import State
@@ -20,46 +18,55 @@ from dkvb.bottleneck.batch import embeddings
 from dkvb.estimators.answers import Answers
 from dkvb.estimators.base import Floats, softmax
 from dkvb.estimators.changeable import ChangeableClassifier
-from dkvb.estimators.kernel import serialisation
-from dkvb.estimators.kernel.examples import checked_ids, object_array
-from dkvb.estimators.kernel.explain import KernelExplanation, explain
-from dkvb.estimators.kernel.export import ExportView
-from dkvb.estimators.kernel.quality import Suspect
-from dkvb.estimators.kernel.state import KernelState, empty, learn
 from dkvb.estimators.labels import LabelIndex, check_labels
 from dkvb.estimators.novelty import unknown_label
+from dkvb.memory import serialisation
+from dkvb.memory.cells import Cells
+from dkvb.memory.coders import Codebooks, Coder, Signs
+from dkvb.memory.examples import checked_ids, object_array
+from dkvb.memory.explain import KernelExplanation, explain
+from dkvb.memory.export import ExportView
+from dkvb.memory.quality import Suspect
+from dkvb.memory.state import KernelState, empty
 
 _SOLVING = RLock()  # one solve at a time: each takes all cores and much memory
 
 
 class KernelClassifier(ChangeableClassifier[KernelState]):
-    """Kernel ridge regression over all learned examples; the most accurate classifier here.
+    """Kernel ridge regression over what was learned; the most accurate classifier here.
 
-    It keeps the embedding of every learned example, in float16: 2 bytes per dimension (the field
-    calls this latent replay). Where embeddings must not be kept, use `BottleneckClassifier`.
+    `keep="examples"` keeps the embedding of every learned example, in float16: 2 bytes per
+    dimension (the field calls this latent replay). `keep="sums"` keeps a count and a sum per key
+    and class, a *cell*: bounded by keys × classes, whatever is learned. A cell of one row is that
+    row, and often every second cell is (`single_row_share_`): sums bound memory and time, they do
+    not anonymise. Where no row may be kept, use streaming LDA or RanPAC.
 
-    The learned state is the multiset of examples. Any order, batching, split and merge give the
-    same bits, and unlearning (`forget`) deletes examples. Conditioning, kernel and ridge strength
-    are chosen by exact leave-one-out: in `fit` and `tune`, whenever the number of examples has
-    doubled, and after every unlearning. In between, one more example updates the solution.
-    After `tune`, predictions depend on the set of examples alone. Scores are normalised per class
-    (class-balanced).
+    What was learned is a multiset of examples. Any order, batching, split and merge give the same
+    bits, and unlearning (`forget`) leaves what never having learned would have. Conditioning,
+    kernel and ridge strength are chosen by leaving one example, or one cell, out: in `fit` and
+    `tune`, and while there are up to 1,000 examples whenever their number has doubled. In between,
+    one more example corrects the solution at once. After `tune`, predictions depend on what was
+    learned alone. Scores are normalised per class (class-balanced).
+
+    Up to 12,000 points are solved for exactly; more examples as cells of as many keys, which are
+    fitted to them.
 
     Needs: no task boundaries, no classes known in advance; order-invariant.
-    Memory: 2·n·m bytes of embeddings, and while it learns one by one 8·n² bytes for an inverse, up
-    to 12,000 examples on a CPU.
+    Memory: 2·n·m bytes of examples, or 8·m per cell; and while it learns one by one up to 1 GB.
 
     Parameters
     ----------
+    keep : "examples" or "sums"
+        What is kept of learned rows.
     keys : Keys or None
-        Frozen keys from `fit_keys`, whose conditioning of embeddings is used. Without them the
-        conditioning is fitted to the learned examples.
+        Frozen keys from `fit_keys`. With examples, their conditioning of embeddings is used. With
+        sums, a cell is a key (with several codebooks, a tuple of keys) and a class. Without keys
+        the conditioning is fitted to what was learned, and the key of a cell is the signs of random
+        projections, which are fitted to nothing.
     novelty_threshold : float or None
         Inputs of higher `novelty` are answered "unknown", or −1 if labels are numbers.
     random_state : int, RandomState or None
         Not used: nothing is random. Present for API consistency.
-    device : "cpu" or "cuda"
-        Where problems are solved.
 
     Examples
     --------
@@ -79,16 +86,16 @@ class KernelClassifier(ChangeableClassifier[KernelState]):
 
     def __init__(
         self,
-        keys: Keys | None = None,
+        keep: str = "examples",
         *,
+        keys: Keys | None = None,
         novelty_threshold: float | None = None,
         random_state: int | np.random.RandomState | None = 0,
-        device: str = "cpu",
     ) -> None:
+        self.keep = keep
         self.keys = keys
         self.novelty_threshold = novelty_threshold
         self.random_state = random_state
-        self.device = device
 
     @classmethod
     def with_key_rows(cls, key_rows: Any, *, progress: bool = False, **settings: Any) -> Self:
@@ -108,7 +115,6 @@ class KernelClassifier(ChangeableClassifier[KernelState]):
             epochs=5,
             conditioning="auto",
             n_components=np.shape(key_rows)[1],
-            device=classifier.device,
             progress=progress,
         )
         return classifier
@@ -125,7 +131,7 @@ class KernelClassifier(ChangeableClassifier[KernelState]):
         if not isinstance(X, np.ndarray):
             X, y = arrow.with_labels(X, y)
         state = self._with_examples(None, X, y, None, sample_weight, ids)
-        state = state.solved(self.device, choose=True)
+        state = state.tuned()
         validate_data(self, X, reset=True, skip_check_array=True)
         self._state = state
         return self
@@ -161,7 +167,7 @@ class KernelClassifier(ChangeableClassifier[KernelState]):
         if not isinstance(X, np.ndarray):
             X, y = arrow.with_labels(X, y)
         state = self._with_examples(before, X, y, classes, sample_weight, ids)
-        state = state.solved_if_quick(self.device)
+        state = state.settled() if state.is_quick else state
         if before is None:
             validate_data(self, X, reset=True, skip_check_array=True)
         self._state = state
@@ -175,13 +181,13 @@ class KernelClassifier(ChangeableClassifier[KernelState]):
             raise ValueError(
                 f"n_features: expected {self.keys.width}, the width of the keys; got {width}"
             )
-        self._state, self.n_features_in_ = empty(width, self.keys), width
+        self._state, self.n_features_in_ = empty(width, self.keys, self._coder(width)), width
         return self
 
     def tune(self) -> Self:
         """Choose all settings again; predictions then depend on the set of examples alone."""
         self._ready()
-        self._state = self._check_changeable("tune").solved(self.device, choose=True)
+        self._state = self._check_changeable("tune").tuned()
         return self
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
@@ -194,7 +200,7 @@ class KernelClassifier(ChangeableClassifier[KernelState]):
         """Labels, probabilities and novelty of X (n, m), from one kernel matrix."""
         state, x = self._solved_for(X)
         scores, far = state.scores_and_novelty(x)
-        probabilities = softmax(state.quality.calibration.logits(scores).numpy())
+        probabilities = softmax(state.quality.calibration.logits(scores))
         labels = self._named(state, scores, far)
         return Answers(labels, state.labels.classes_, probabilities, far)
 
@@ -205,14 +211,13 @@ class KernelClassifier(ChangeableClassifier[KernelState]):
         if scores.shape[1] == 2:
             logits = state.quality.calibration.logits(scores)
             scores = logits[:, 1] - logits[:, 0]
-        decision: Floats = scores.numpy()
-        return decision
+        return scores
 
     def predict_proba(self, X: ArrayLike) -> Floats:
         """Probabilities (n, Y) in the order of `classes_`, calibrated on learned examples that were
         left out."""
         state, x = self._solved_for(X)
-        return softmax(state.quality.calibration.logits(state.scores(x)).numpy())
+        return softmax(state.quality.calibration.logits(state.scores(x)))
 
     def predict_log_proba(self, X: ArrayLike) -> Floats:
         """Logarithms of `predict_proba` (n, Y)."""
@@ -237,6 +242,7 @@ class KernelClassifier(ChangeableClassifier[KernelState]):
         if ids is not None:
             if X is not None or y is not None:
                 raise ValueError("ids: expected either ids alone, or X and y; got both")
+            self._check_keeps_examples("ids", state)
             return self._replace_state(state.forget_ids(checked_ids(ids, None)), True)
         rows, labels = self._checked_known(X, y)
         return self._replace_state(state.forget_samples(rows, labels), True)
@@ -272,7 +278,7 @@ class KernelClassifier(ChangeableClassifier[KernelState]):
         state, row = self._solved_for(np.atleast_2d(np.asarray(x)))
         if len(row) != 1:
             raise ValueError(f"x: expected one input; got {len(row)}; explain them one by one")
-        return explain(state, row, float(state.novelty(row)[0]), n)
+        return explain(state, row, n)
 
     @property
     def loo_score_(self) -> float:
@@ -302,31 +308,40 @@ class KernelClassifier(ChangeableClassifier[KernelState]):
 
     def confusion(self) -> NDArray[np.int64]:
         """Learned examples by label and leave-one-out prediction (Y, Y), as `classes_`."""
-        return self._solved().quality.confusion().numpy()
+        return self._solved().quality.confusion()
 
     def suspects(self, n: int | None = None) -> list[Suspect]:
         """Learned examples whose label the others contradict, at most n, those first to whose label
         the others give the lowest probability."""
-        return self._solved().suspects(n)
+        state = self._solved()
+        self._check_keeps_examples("suspects", state)
+        return state.suspects(n)
 
-    def _compared(self, X: ArrayLike) -> tuple[Floats, Floats, Tensor]:
+    @property
+    def single_row_share_(self) -> float:
+        """The share of cells that hold one row, and so are that row; 1 where examples are kept."""
+        memory = self._fitted().memory
+        return memory.single_row_share if isinstance(memory, Cells) else 1.0
+
+    def _compared(self, X: ArrayLike) -> tuple[Floats, Floats, Any]:
         state, x = self._solved_for(X)
         assert state.solution is not None
-        probabilities = softmax(state.quality.calibration.logits(state.scores(x)).numpy())
-        return probabilities, state.novelty(x), state.solution.conditioned(x)
+        scores, novelty = state.scores_and_novelty(x)
+        probabilities = softmax(state.quality.calibration.logits(scores))
+        return probabilities, novelty, state.solution.by(x)
 
     def rows(self) -> tuple[list[Any], NDArray[Any]]:
         """The ids (n,) of the learned examples, None where there is none, and their labels (n,)."""
         state = self._fitted()
-        ids = state.examples.ids
-        labels: NDArray[Any] = state.labels.classes_[state.examples.targets.numpy()]
+        self._check_keeps_examples("rows", state)
+        memory = state.memory.canonical()
+        labels: NDArray[Any] = state.labels.classes_[memory.targets]
+        ids = getattr(memory, "ids", None)
         return ([None] * len(labels) if ids is None else ids.tolist()), labels
 
-    def state_tensors(self) -> dict[str, Tensor]:
-        """The learned examples, in canonical order: equal sets of examples, equal tensors."""
-        examples = self._fitted().examples
-        names = ("halves", "exponents", "targets", "hashes")
-        return {name: getattr(examples, name) for name in names}
+    def state_arrays(self) -> dict[str, NDArray[Any]]:
+        """What was learned, in canonical order: equal sets of examples, equal arrays."""
+        return serialisation.memory_state(self._fitted().memory.canonical()).arrays
 
     def export_view(self) -> ExportView:
         """What an exported file needs to answer."""
@@ -340,7 +355,7 @@ class KernelClassifier(ChangeableClassifier[KernelState]):
         self._state.labels.after_call(None, labels)
         names = None if ids is None else checked_ids(ids, len(rows))
         known = self._state.labels
-        return serialisation.record_state(torch.from_numpy(rows), labels, known, names)
+        return serialisation.record_state(rows, labels, known, names)
 
     def replay(self, record: State) -> int:
         """Learn the examples of a journal record, to be solved for on first use; their number."""
@@ -349,7 +364,7 @@ class KernelClassifier(ChangeableClassifier[KernelState]):
         index = state.labels.after_call(None, labels)
         self._check_unknown(index)
         array = None if ids is None else object_array(ids)
-        self._state = learn(state, index, frozenset(), rows, labels, array)
+        self._state = state.learned(index, frozenset(), rows, labels, array)
         return len(rows)
 
     def relabel_record(
@@ -400,13 +415,18 @@ class KernelClassifier(ChangeableClassifier[KernelState]):
         if classes is not None:
             declared = frozenset(LabelIndex.from_list(classes).to_list())
         array = None if names is None else object_array(names)
-        return learn(before, index, declared, rows, labels, array, self.keys)
+        if before is None:
+            before = empty(rows.shape[1], self.keys, self._coder(rows.shape[1]))
+        if array is not None:
+            self._check_keeps_examples("ids", before)
+        return before.learned(index, declared, rows, labels, array)
 
     def _relabelled(self, X: Any, y_old: Any, y_new: Any, ids: Any) -> KernelState:
         state = self._check_changeable("relabel")
         if ids is not None:
             if X is not None or y_old is not None:
                 raise ValueError("ids: expected either ids and y_new, or X, y_old and y_new")
+            self._check_keeps_examples("ids", state)
             names = checked_ids(ids, None)
             new = check_labels(y_new, len(names), self)
             relabelled = state.relabel_ids(names, new)
@@ -435,53 +455,67 @@ class KernelClassifier(ChangeableClassifier[KernelState]):
         array: NDArray[np.float32] = validation.as_float32(rows).cpu().numpy()
         return array
 
+    def _coder(self, width: int) -> Coder | None:
+        """The keys of cells for embeddings of a width; None where examples are kept."""
+        if self.keep == "examples":
+            return None
+        return Signs(width) if self.keys is None else Codebooks(self.keys)
+
+    def _check_keeps_examples(self, name: str, state: KernelState) -> None:
+        if isinstance(state.memory, Cells):
+            raise ValueError(
+                f'{name}: expected a classifier that keeps examples; got keep="sums", in which no '
+                'example can be told from others; use keep="examples"'
+            )
+
     def _check_settings(self) -> None:
+        validation.one_of("keep", self.keep, ("examples", "sums"))
         if self.keys is not None and not isinstance(self.keys, Keys):
             raise TypeError(f"keys: expected Keys or None; got {type(self.keys).__name__}")
         if self.novelty_threshold is not None:
             validation.real("novelty_threshold", self.novelty_threshold, low=0, high=1)
-        validation.check_device(self.device)
 
     def _replace_state(self, state: KernelState, unlearned: bool) -> Self:
-        """Go on from another state; after unlearning all settings are chosen again."""
-        again = unlearned and len(state.examples)
-        self._state = state.solved(self.device) if again else state.solved_if_quick(self.device)
+        """Go on from another state, in which nothing of what was unlearned is left."""
+        if unlearned:
+            state = state.unlearned()
+        elif state.is_quick:
+            state = state.settled()
+        self._state = state
         return self
 
     def _ready(self) -> KernelState:
         check_is_fitted(self, "_state")
         state = self._state
-        if not len(state.examples):
+        if not state.n_rows:
             raise NotFittedError("All that was learned was unlearned: learn something first.")
         return state
 
     def _solved(self) -> KernelState:
         """What was learned, with its solution."""
         state = self._ready()
-        if state.solution is None:
+        if not state.is_settled:
             with _SOLVING:
                 before = self._ready()
-                state = before.solved(self.device)
+                state = before.settled()
                 if self._state is before:  # nobody has learned meanwhile
                     self._state = state
         return state
 
-    def _named(self, state: KernelState, scores: Tensor, far: Floats | None) -> NDArray[Any]:
+    def _named(self, state: KernelState, scores: Floats, far: Floats | None) -> NDArray[Any]:
         """The label of the highest of scores (n, Y), or "unknown" above the novelty threshold."""
-        labels: NDArray[Any] = state.labels.classes_[scores.argmax(dim=1).numpy()]
+        labels: NDArray[Any] = state.labels.classes_[scores.argmax(axis=1)]
         if self.novelty_threshold is None or far is None:
             return labels
         return np.where(far > self.novelty_threshold, unknown_label(state.labels), labels)
 
-    def _solved_for(self, X: Any) -> tuple[KernelState, Tensor]:
+    def _solved_for(self, X: Any) -> tuple[KernelState, NDArray[np.float32]]:
         state = self._solved()
-        rows = self._embeddings(X)
-        return state, torch.from_numpy(rows)
+        return state, self._embeddings(X)
 
     def _sorted_scores(self, X: ArrayLike) -> Floats:
         state, x = self._solved_for(X)
-        scores: Floats = state.scores(x).numpy()
-        return scores
+        return state.scores(x)
 
     # ------------------------------------------------------------------------------------ files
     def _known_keys(self) -> list[Keys]:
@@ -491,5 +525,7 @@ class KernelClassifier(ChangeableClassifier[KernelState]):
         return serialisation.kernel_state(self._state)
 
     def _recall(self, state: State, keys: dict[str, Keys]) -> None:
-        found = serialisation.kernel_state_from(state, keys, self.n_features_in_, self.device)
+        found = serialisation.kernel_state_from(
+            state, keys, self.n_features_in_, self._coder(self.n_features_in_)
+        )
         self._state = found

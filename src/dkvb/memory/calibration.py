@@ -6,10 +6,12 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from scipy.optimize import minimize
-from torch import Tensor
+from scipy.special import logsumexp
+
+F64 = NDArray[np.float64]
+Places = NDArray[np.int64]
 
 ROWS = 3000  # that calibration is fitted to
 LOWEST = -30.0  # of slope · score: below, all scores are equally unlikely
@@ -27,29 +29,32 @@ class Calibration:
     slope: float = 15.0
     power: float = 3.5
 
-    def logits(self, scores: Tensor) -> Tensor:
+    def logits(self, scores: F64) -> F64:
         """Logarithms of probabilities (n, Y), up to a constant per row; −∞ stays −∞."""
-        steep = (self.slope * scores).clamp(min=LOWEST)
-        return torch.where(
-            scores.isinf(), scores, self.power * torch.nn.functional.softplus(steep).log()
+        steep = np.maximum(self.slope * scores, LOWEST)
+        logits: F64 = np.where(
+            np.isinf(scores), scores, self.power * np.log(np.logaddexp(0, steep))
         )
+        return logits
 
 
-def fit_calibration(scores: Tensor, targets: Tensor) -> Calibration:
+def fit_calibration(scores: F64, targets: Places) -> Calibration:
     """The calibration under which examples (n, Y) have the likeliest labels (n,).
 
-    >>> fit_calibration(torch.zeros(0, 2), torch.zeros(0, dtype=torch.int64))
+    >>> fit_calibration(np.zeros((0, 2)), np.zeros(0, dtype=np.int64))
     Calibration(slope=15.0, power=3.5)
     """
     guess = Calibration()
-    known = scores.gather(1, targets[:, None])[:, 0].isfinite() if len(scores) else targets > 0
+    known = np.isfinite(scores[np.arange(len(scores)), targets])
     scores, targets = scores[known][:ROWS], targets[known][:ROWS]
-    if len(scores) == 0 or int(scores[0].isfinite().sum()) < 2:
+    if len(scores) == 0 or int(np.isfinite(scores[0]).sum()) < 2:
         return guess
+    own = np.arange(len(scores)), targets
 
-    def loss(steps: NDArray[np.float64]) -> float:
+    def loss(steps: F64) -> float:
         tried = Calibration(guess.slope * math.exp(steps[0]), guess.power * math.exp(steps[1]))
-        logs = torch.log_softmax(tried.logits(scores), dim=1).gather(1, targets[:, None])
+        logits = tried.logits(scores)
+        logs = logits[own] - logsumexp(logits, axis=1)
         return float(-logs.sum()) + 0.5 * float((steps / _PRIOR_WIDTH) @ (steps / _PRIOR_WIDTH))
 
     options = {"maxiter": 100, "xatol": 1e-3, "fatol": 1e-3}

@@ -1,0 +1,10 @@
+"""What is learned in closed form: examples, or a count and a sum per key and class, read by kernel
+ridge regression."""
+
+from dkvb.memory.classifier import KernelClassifier
+from dkvb.memory.explain import Influence, KernelExplanation
+from dkvb.memory.quality import Suspect
+
+KernelClassifier.__module__ = __name__  # files name an estimator by its module
+
+__all__ = ["Influence", "KernelClassifier", "KernelExplanation", "Suspect"]

@@ -1,0 +1,305 @@
+"""What a kernel classifier has learned as arrays and facts, and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dkvb._support.files import State
+from dkvb.estimators.changeable import AuditRecord
+from dkvb.estimators.labels import LabelIndex
+from dkvb.estimators.serialisation import labels_from, labels_state
+from dkvb.memory.blocks import Blocks, Growing
+from dkvb.memory.cells import Cells
+from dkvb.memory.choose import LAMBDAS, WIDTHS, Setting
+from dkvb.memory.coders import Coder
+from dkvb.memory.conditioning import Conditioning
+from dkvb.memory.examples import Examples
+from dkvb.memory.kernel import squared_norms
+from dkvb.memory.points import Points
+from dkvb.memory.solution import HELD_OUT, LEAVE_ONE_OUT, Judged, Solution
+from dkvb.memory.state import KernelState
+
+F64 = NDArray[np.float64]
+
+_SUMS: tuple[np.dtype[Any], ...] = tuple(
+    map(np.dtype, ("i2", "i4", "i8"))
+)  # the narrowest that holds a cell
+
+
+def kernel_state(state: KernelState) -> State:
+    """Labels, what was learned and, where there is one, the solution."""
+    state = state.canonical()
+    facts = {
+        "declared": sorted(state.declared),
+        "keys": None if state.keys is None else state.keys.fingerprint,
+        "inference_only": state.inference_only,
+        "audit": [[r.operation, r.rows, r.pairs] for r in state.audit],
+    }
+    sorted_labels = LabelIndex()
+    sorted_labels.add(state.labels.classes_, "labels")
+    whole = State(facts=facts).with_part("labels", labels_state(sorted_labels))
+    whole = whole.with_part("memory", memory_state(state.memory))
+    if state.solution is None:
+        return whole
+    return whole.with_part("solution", _solution_state(state.solution))
+
+
+def kernel_state_from(
+    state: State, keys: dict[str, Any], width: int, coder: Coder | None
+) -> KernelState:
+    """The state that `kernel_state` describes."""
+    labels = labels_from(state.part("labels"))
+    if labels.classes_.tolist() != labels.plain() and labels.kind != "number":
+        raise state.damaged("labels: expected sorted ones")
+    named = state.fact("keys", (str, type(None)))
+    if named is not None and named not in keys:
+        raise state.damaged("keys: expected those that the file holds or names")
+    declared = state.fact("declared", list)
+    if not all(isinstance(one, str | int | float) and one in labels for one in declared):
+        raise state.damaged("declared: expected labels that are there")
+    part = state.part("memory")
+    memory: Examples | Cells
+    if coder is None:
+        memory = _examples_from(part, width, len(labels))
+    else:
+        memory = _cells_from(part, coder, len(labels))
+    solution = state.part("solution")
+    return KernelState(
+        labels,
+        memory,
+        frozenset(declared),
+        None if named is None else keys[named],
+        _audit(state),
+        _solution_from(solution, len(memory), width, len(labels)) if solution.facts else None,
+        state.fact("inference_only", bool),
+    )
+
+
+def record_state(
+    X: NDArray[np.float32], y: NDArray[Any], known: LabelIndex, ids: list[Any] | None = None
+) -> State:
+    """Examples X (n, m) of labels y (n,) as a journal keeps them."""
+    known.copy().add(y, "y")  # raises for labels of another kind
+    labels = LabelIndex()
+    labels.add(y, "y")
+    facts = {} if ids is None else {"ids": ids}
+    record = State({"X": X, "targets": labels.indices(y)}, facts)
+    return record.with_part("labels", labels_state(labels))
+
+
+def record_from(
+    state: State, width: int
+) -> tuple[NDArray[np.float32], NDArray[Any], list[Any] | None]:
+    """The embeddings, labels and ids that `record_state` describes."""
+    labels = labels_from(state.part("labels"))
+    X = state.array("X", np.float32, (None, width))
+    targets = state.whole_numbers("targets", (len(X),), high=max(1, len(labels)))
+    if not len(X) or not np.isfinite(X).all():
+        raise state.damaged("X: expected finite embeddings, at least one")
+    values = np.empty_like(labels.classes_)
+    values[labels.order] = labels.classes_
+    ids = state.fact("ids", list) if "ids" in state.facts else None
+    if ids is not None:
+        _check_ids(state, ids, len(X))
+    return X, values[targets], ids
+
+
+# ---------------------------------------------------------------------------------------- memory
+def memory_state(memory: Examples | Cells) -> State:
+    """What was learned, in the order in which it stands."""
+    if isinstance(memory, Examples):
+        arrays = {
+            "halves": memory.halves.joined(),
+            "exponents": memory.exponents,
+            "targets": memory.targets,
+            "hashes": memory.hashes,
+        }
+        return State(arrays, {"ids": None if memory.ids is None else memory.ids.tolist()})
+    return _cells_state(memory)
+
+
+def _examples_from(state: State, width: int, n_classes: int) -> Examples:
+    halves = state.array("halves", np.float16, (None, width))
+    n = len(halves)
+    exponents = state.array("exponents", np.int16, (n,))
+    targets = state.whole_numbers("targets", (n,), high=max(1, n_classes))
+    hashes = state.array("hashes", np.int64, (n,))
+    ids = state.fact("ids", (list, type(None)))
+    array = None
+    if ids is not None:
+        _check_ids(state, ids, n)
+        array = np.empty(n, dtype=object)
+        array[:] = ids
+    # Of rows and hashes that do not belong together only forgetting them would suffer, and to find
+    # out takes as long as learning them.
+    examples = Examples(Blocks.of(halves), exponents, targets, hashes, array)
+    if not examples.finite:
+        raise state.damaged("examples: expected finite ones")
+    if (examples.order != np.arange(n)).any():
+        raise state.damaged("examples: expected them in canonical order")
+    return examples
+
+
+def _check_ids(state: State, ids: list[Any], n: int) -> None:
+    if len(ids) != n or not all(i is None or type(i) in (int, str) for i in ids):
+        raise state.damaged(f"ids: expected {n} strings, integers or null")
+
+
+def _cells_state(cells: Cells) -> State:
+    """Sums in the narrowest integers that hold them: those of few rows take 2 bytes a number."""
+    sums = cells.sums.joined()
+    largest = np.abs(sums).max(axis=1, initial=0)
+    width = sum((largest > np.iinfo(kind).max).astype(np.uint8) for kind in _SUMS[:-1])
+    arrays = {f"sums_{kind.name}": sums[width == i].astype(kind) for i, kind in enumerate(_SUMS)}
+    return State(
+        {
+            "keys": cells.hashes,
+            "targets": cells.targets,
+            "counts": cells.counts,
+            "width": np.asarray(width, np.uint8),
+            **arrays,
+        },
+        {"coder": cells.coder.fingerprint},
+    )
+
+
+def _cells_from(state: State, coder: Coder, n_classes: int) -> Cells:
+    if state.fact("coder", str) != coder.fingerprint:
+        raise state.damaged("cells: expected those of the keys that the parameters name")
+    keys = state.whole_numbers("keys", (None,), high=1 << 63)
+    n = len(keys)
+    targets = state.whole_numbers("targets", (n,), high=max(1, n_classes))
+    counts = state.whole_numbers("counts", (n,), low=1)
+    width = state.array("width", np.uint8, (n,))
+    sums = np.zeros((n, coder.width), np.int64)
+    for i, kind in enumerate(_SUMS):
+        mine = width == i
+        sums[mine] = state.array(f"sums_{kind.name}", kind, (int(mine.sum()), coder.width))
+    cells = Cells(coder, keys, targets, counts, Blocks.of(sums))
+    if (cells.order != np.arange(n)).any() or (width >= len(_SUMS)).any():
+        raise state.damaged("cells: expected them in canonical order")
+    return cells
+
+
+# -------------------------------------------------------------------------------------- solution
+def _solution_state(s: Solution) -> State:
+    arrays = {
+        "centre": s.by.centre,
+        "z": s.z.array,
+        "spread": s.spread,
+        "counts": s.counts,
+        "targets": s.targets,
+        "alpha": s.alpha,
+        "point_of": s.point_of,
+        "changed": s.changed,
+    }
+    optional = {
+        "components": s.by.components,
+        "diagonal": s.diagonal,
+        "judged": None if s.judged is None else s.judged.which,
+        "predicted": None if s.judged is None else s.judged.predicted,
+    }
+    arrays |= {name: array for name, array in optional.items() if array is not None}
+    if s.support is not None:
+        arrays |= {f"support_{name}": array for name, array in vars(s.support).items()}
+    facts = {
+        "setting": [s.setting.conditioning, s.setting.width, s.setting.noise],
+        "score": s.setting.score,
+        "chosen_for": s.chosen_for,
+        "power": s.by.power,
+        "normalise": s.by.normalise,
+        "stretch": s.by.stretch,
+        "gamma": s.gamma,
+        "kind": s.kind,
+    }
+    return State(arrays, facts)
+
+
+def _solution_from(state: State, n_entries: int, width: int, n_classes: int) -> Solution:
+    components = None
+    if "components" in state.arrays:
+        components = state.array("components", np.float32, (width, None))
+    by = Conditioning(
+        state.array("centre", np.float32, (width,)),
+        components,
+        _number(state, "power"),
+        state.fact("normalise", bool),
+        _number(state, "stretch"),
+    )
+    z = state.array("z", np.float32, (None, by.output_width))
+    n, columns = len(z), max(1, n_classes)
+    judged = None
+    if "judged" in state.arrays:
+        which = state.whole_numbers("judged", (None,), high=max(1, n_entries))
+        predicted = state.array("predicted", np.float32, (len(which), n_classes))
+        kind = state.fact("kind", str)
+        if kind not in (LEAVE_ONE_OUT, HELD_OUT):
+            raise state.damaged(f"kind: got {kind!r:.40}")
+        judged = Judged(which, predicted, kind)
+    diagonal = _floats(state, "diagonal", (n,)) if "diagonal" in state.arrays else None
+    if (judged is None) == (diagonal is None):
+        raise state.damaged("solution: expected either a diagonal or entries that were judged")
+    point_of = state.array("point_of", np.int32, (n_entries,))
+    if len(point_of) and not -1 <= point_of.min() <= point_of.max() < n:
+        raise state.damaged("point_of: expected points that are there, or −1")
+    return Solution(
+        setting=_setting(state),
+        chosen_for=state.whole_number("chosen_for", low=1),
+        by=by,
+        gamma=_number(state, "gamma"),
+        z=Growing(z),
+        squares=Growing(squared_norms(z.astype(np.float64))),
+        spread=_floats(state, "spread", (n,)),
+        counts=_floats(state, "counts", (n,)),
+        targets=state.whole_numbers("targets", (n,), low=-1, high=columns),
+        alpha=_floats(state, "alpha", (n, n_classes)),
+        point_of=point_of,
+        changed=state.whole_numbers("changed", (None,), high=max(1, n)),
+        judged=judged,
+        diagonal=diagonal,
+        support=_support_from(state, by.output_width),
+    )
+
+
+def _support_from(state: State, width: int) -> Points | None:
+    if "support_z" not in state.arrays:
+        return None
+    z = state.array("support_z", np.float32, (None, width))
+    n = len(z)
+    spread, counts = (_floats(state, f"support_{name}", (n,)) for name in ("spread", "counts"))
+    return Points(z, spread, counts, state.whole_numbers("support_targets", (n,), low=-1, high=0))
+
+
+def _floats(state: State, name: str, shape: tuple[int, ...]) -> F64:
+    array = state.array(name, np.float64, shape)
+    if not np.isfinite(array).all():
+        raise state.damaged(f"{name}: expected finite numbers")
+    return array
+
+
+def _setting(state: State) -> Setting:
+    fact = state.fact("setting", list)
+    types = [type(item) for item in fact]
+    if types != [str, float, float] or fact[1] not in WIDTHS or fact[2] not in LAMBDAS:
+        raise state.damaged(f"setting: got {fact!r:.60}")
+    return Setting(fact[0], fact[1], fact[2], _number(state, "score"))
+
+
+def _number(state: State, name: str) -> float:
+    value = float(state.fact(name, (int, float)))
+    if not np.isfinite(value) or value < 0:
+        raise state.damaged(f"{name}: expected a number of at least 0; got {value}")
+    return value
+
+
+def _audit(state: State) -> tuple[AuditRecord, ...]:
+    records = state.fact("audit", list)
+    if not all(
+        isinstance(record, list) and [type(item) for item in record] == [str, int, int]
+        for record in records
+    ):
+        raise state.damaged("audit: expected an operation and two numbers for each record")
+    return tuple(AuditRecord(*record) for record in records)

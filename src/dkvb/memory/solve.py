@@ -1,0 +1,166 @@
+"""Solving for the points of a memory: exactly for as many as a machine can, else for cells."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
+
+from dkvb.memory.blocks import Growing
+from dkvb.memory.choose import Choice, Setting, Solved, choose, lowest_hashes, solved, system
+from dkvb.memory.compress import coarse, fit_groups
+from dkvb.memory.conditioning import Conditioning
+from dkvb.memory.inverse import Inverse, NotPositiveDefinite, cholesky
+from dkvb.memory.kernel import rbf, spread_factors, squared_norms
+from dkvb.memory.outputs import Outputs
+from dkvb.memory.points import Memory, Points, points_of, working
+from dkvb.memory.solution import HELD_OUT, LEAVE_ONE_OUT, Judged, Solution
+
+log = logging.getLogger(__name__)
+
+F64 = NDArray[np.float64]
+Places = NDArray[np.int64]
+
+MOST_POINTS = 12_000  # that are solved for exactly: more take minutes on a CPU
+ALL_LEFT_OUT = 6_000  # up to which every point is left out; beyond, some rows
+JUDGED_ROWS = 2_000
+SUPPORT_POINTS = 2_048
+MORE_NOISE = (1e-6, 1e-4, 1e-2)  # added to λ where rounding makes the matrix indefinite
+
+
+def distinct(memory: Memory, which: Places) -> Places:
+    """The group (k,) of each of some entries in canonical order: those of equal rows and targets
+    are one point."""
+    hashes, targets = memory.hashes[which], memory.targets[which]
+    new = np.ones(len(which), bool)
+    new[1:] = (hashes[1:] != hashes[:-1]) | (targets[1:] != targets[:-1])
+    group: Places = np.cumsum(new) - 1
+    return group
+
+
+def chosen(
+    memory: Memory, outputs: Outputs, conditionings: dict[str, Conditioning]
+) -> tuple[Choice, Conditioning]:
+    """The setting that leaving one point out finds best, and its conditioning."""
+    order = memory.order
+    group = distinct(memory, order)
+    first = np.searchsorted(group, np.arange(group[-1] + 1))
+    targets = memory.targets[order[first]]
+
+    def points_by(by: Conditioning, most: int) -> Points:
+        n = len(first)
+        wanted = np.arange(n) if n <= most else lowest_hashes(targets, most)
+        mine = np.isin(group, wanted)
+        dense = np.searchsorted(wanted, group[mine])
+        return points_of(memory, order[mine], dense, by)
+
+    choice = choose(points_by, len(first), conditionings, outputs)
+    return choice, conditionings[choice.setting.conditioning]
+
+
+def solve(
+    memory: Memory,
+    outputs: Outputs,
+    setting: Setting,
+    chosen_for: int,
+    by: Conditioning,
+    gamma: float,
+    known: Solved | None = None,
+) -> Solution:
+    """Solve for all entries with a setting that was chosen; `known` is what the choice found for
+    all distinct points."""
+    order = memory.order
+    group = distinct(memory, order)
+    judged = None
+    if group[-1] >= MOST_POINTS:
+        group, known = fit_groups(memory, order, by, MOST_POINTS), None
+        judged = _held_out(memory, outputs, order, group, by, gamma, setting.noise)
+    points = points_of(memory, order, group, by)
+    log.info("%d entries solved for as %d points", len(memory), len(points))
+    rows = outputs.rows(points.targets)
+    all_left_out = judged is None and len(points) <= ALL_LEFT_OUT
+    if known is None:
+        known = solved(factorised(points, gamma, setting.noise), rows, all_left_out)
+    values, lower, diagonal = known
+    point_of = np.empty(len(order), np.int32)
+    point_of[order] = group
+    if not all_left_out and judged is None:
+        judged = _left_out(memory, order, point_of, lower, rows, values)
+    if not all_left_out:  # twice the room, and more precise than corrections need
+        lower, diagonal = lower.astype(np.float32), None
+    return Solution(
+        setting=setting,
+        chosen_for=chosen_for,
+        by=by,
+        gamma=gamma,
+        z=Growing(points.z),
+        squares=Growing(squared_norms(points.z.astype(np.float64))),
+        spread=points.spread,
+        counts=points.counts,
+        targets=points.targets,
+        alpha=values,
+        point_of=point_of,
+        changed=np.zeros(0, np.int64),
+        judged=judged,
+        diagonal=diagonal,
+        support=coarse(points, SUPPORT_POINTS) if len(points) > SUPPORT_POINTS else None,
+        inverse=Inverse.of(lower, diagonal),
+        anchors=np.arange(len(points)),
+    )
+
+
+def factorised(points: Points, gamma: float, noise: float) -> Any:
+    """The lower factor (N, N) of K + diag(λ/n) of points, with a little more noise where rounding
+    makes it indefinite."""
+    for more in (0.0, *MORE_NOISE):
+        try:
+            return cholesky(system(points, gamma, noise + more))
+        except NotPositiveDefinite:
+            log.debug("not positive definite with lambda %g", noise + more)
+    raise NotPositiveDefinite
+
+
+def _sample(memory: Memory, order: Places) -> Places:
+    """Positions in the canonical order of entries to judge by: the first of every target."""
+    return lowest_hashes(memory.targets[order], JUDGED_ROWS)
+
+
+def _left_out(
+    memory: Memory, order: Places, point_of: Any, lower: Any, rows: F64, values: F64
+) -> Judged:
+    """What the other points predict for the points of some entries."""
+    which = order[_sample(memory, order)]
+    own, back = np.unique(point_of[which], return_inverse=True)
+    unit = np.zeros((len(lower), len(own)), lower.dtype, order="F")
+    unit[own, np.arange(len(own))] = 1
+    half = solve_triangular(lower, unit, lower=True, overwrite_b=True, check_finite=False)
+    diagonal = np.einsum("ij,ij->j", half, half)
+    predicted = rows[own] - values[own] / diagonal[:, None]
+    return Judged(which, predicted[back].astype(np.float32), LEAVE_ONE_OUT)
+
+
+def _held_out(
+    memory: Memory,
+    outputs: Outputs,
+    order: Places,
+    group: Places,
+    by: Conditioning,
+    gamma: float,
+    noise: float,
+) -> Judged:
+    """What cells predict for some entries while these are held out of them."""
+    out = _sample(memory, order)
+    rest = np.ones(len(order), bool)
+    rest[out] = False
+    dense = np.unique(group[rest], return_inverse=True)[1]
+    points = points_of(memory, order[rest], dense, by)
+    rows = outputs.rows(points.targets)
+    values = solved(factorised(points, gamma, noise), rows, False).values
+    values *= spread_factors(points.spread, gamma)[:, None]
+    z, spread = memory.conditioned(order[out], by)
+    predicted = rbf(z, working(points.z), gamma).astype(np.float64) @ values
+    predicted *= spread_factors(spread, gamma)[:, None]
+    return Judged(order[out], predicted.astype(np.float32), HELD_OUT)

@@ -1,0 +1,448 @@
+"""All that a kernel classifier has learned, as one value: every operation returns the next.
+
+A state is immutable. An error changes nothing, and threads that predict while another thread learns
+use either the old state or the new one.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dkvb._support.validation import check_memory
+from dkvb.estimators.base import FEWER_INPUTS, MANY_SCORES
+from dkvb.estimators.changeable import AuditRecord
+from dkvb.estimators.labels import MOST_CLASSES, TOO_MANY_CLASSES, LabelIndex
+from dkvb.memory.cells import Cells
+from dkvb.memory.coders import Coder
+from dkvb.memory.conditioning import Conditioning, conditionings_of_keys, fit_conditionings
+from dkvb.memory.examples import Examples, kept
+from dkvb.memory.inverse import NotPositiveDefinite
+from dkvb.memory.outputs import Classes, class_factors
+from dkvb.memory.quality import Quality, Suspect
+from dkvb.memory.solution import Solution
+from dkvb.memory.solve import chosen, solve
+from dkvb.memory.update import settled
+
+log = logging.getLogger(__name__)
+
+F64 = NDArray[np.float64]
+Places = NDArray[np.int64]
+
+CHOSEN_AT_ONCE = 1000  # rows up to which settings are chosen again while somebody waits
+FOLDED_AT_ONCE = 64  # changed points that are folded in, however few others there are
+FOLDED_SHARE = 1 / 8  # of the points; where more changed, solving anew takes no longer
+
+
+@dataclass(frozen=True, eq=False)
+class KernelState:
+    """Labels, examples or cells, and the solution for them once there is one."""
+
+    labels: LabelIndex
+    memory: Examples | Cells  # whose targets are positions in labels.classes_
+    declared: frozenset[Any] = frozenset()  # labels that stay without examples
+    keys: Any = None  # Keys, whose conditioning is used; None: fitted to what was learned
+    audit: tuple[AuditRecord, ...] = ()
+    solution: Solution | None = None  # of the memory, but for what it says is pending
+    inference_only: bool = False
+
+    @cached_property
+    def class_counts(self) -> Places:
+        """Examples per class (Y,), in the order of sorted labels."""
+        counts = np.bincount(self.memory.targets, self.memory.counts, minlength=len(self.labels))
+        return counts.astype(np.int64)
+
+    @cached_property
+    def factors(self) -> F64:
+        """What scores of each class (Y,) are multiplied by; −∞ is added without examples."""
+        return class_factors(self.class_counts.astype(np.float64))
+
+    @cached_property
+    def reference_distances(self) -> F64:
+        """Squared distances between what was learned and the nearest of the rest, sorted."""
+        assert self.solution is not None
+        return self.solution.reference_distances()
+
+    @cached_property
+    def quality(self) -> Quality:
+        """What the solution predicts for its own examples."""
+        assert self.solution is not None
+        return Quality.of(self.solution, self.memory, self.factors)
+
+    @property
+    def outputs(self) -> Classes:
+        """What values are columns of."""
+        return Classes(len(self.labels))
+
+    @property
+    def n_rows(self) -> int:
+        """Examples that were learned."""
+        return self.memory.n_rows
+
+    def scores(self, x: NDArray[np.float32]) -> F64:
+        """Scores (n, Y), −∞ for a class without examples."""
+        return self._scores_and_nearest(x)[0]
+
+    def scores_and_novelty(self, x: NDArray[np.float32]) -> tuple[F64, F64]:
+        """`scores` (n, Y) and `novelty` (n,) at once."""
+        scores, nearest = self._scores_and_nearest(x)
+        return scores, self._novelty(nearest)
+
+    def novelty(self, x: NDArray[np.float32]) -> F64:
+        """The share (n,) of examples whose nearest other example is nearer than theirs."""
+        assert self.solution is not None
+        return self._novelty(self.solution.nearest_distances(x))
+
+    def _scores_and_nearest(self, x: NDArray[np.float32]) -> tuple[F64, F64]:
+        n, n_classes = len(x), len(self.labels)
+        if n * n_classes > MANY_SCORES:
+            check_memory(f"scores ({n}, {n_classes})", 24 * n * n_classes, FEWER_INPUTS)
+        assert self.solution is not None
+        predicted, nearest = self.solution.predict_and_nearest(x)
+        predicted *= self.factors
+        predicted[:, self.class_counts == 0] = -np.inf
+        return predicted, nearest
+
+    def _novelty(self, nearest: F64) -> F64:
+        reference = self.reference_distances
+        if not len(reference):  # one example: there is nothing to compare with
+            alone: F64 = 1 - np.exp(-nearest)
+            return alone
+        share: F64 = np.searchsorted(reference, nearest) / len(reference)
+        return share
+
+    def suspects(self, n: int | None = None) -> list[Suspect]:
+        """Examples whose label the others contradict, at most n, the least likely labels first."""
+        quality, memory, classes = self.quality, self.memory, self.labels.classes_
+        assert isinstance(memory, Examples)
+        probabilities = quality.label_probabilities()
+        order = np.argsort(probabilities, kind="stable")
+        order = order[quality.predicted[order] != quality.targets[order]][:n]
+        return [
+            Suspect(
+                id=None if memory.ids is None else memory.ids[place],
+                label=classes[int(quality.targets[row])].item(),
+                predicted=classes[int(quality.predicted[row])].item(),
+                probability=float(probabilities[row]),
+                x=memory.embeddings(quality.which[row : row + 1])[0],
+            )
+            for row, place in zip(order.tolist(), quality.which[order].tolist(), strict=True)
+        ]
+
+    def sorted_counts(self) -> list[int]:
+        """Examples of each class, in the order of sorted labels."""
+        counts: list[int] = self.class_counts.tolist()
+        return counts
+
+    # ---------------------------------------------------------------------------------- learning
+    def learned(
+        self,
+        labels: LabelIndex,
+        declared: frozenset[Any],
+        X: NDArray[np.float32],
+        y: Any,
+        ids: Any = None,
+    ) -> KernelState:
+        """With examples X (n, m) of labels y (n,), which are in `labels`."""
+        if len(labels) > MOST_CLASSES:
+            raise ValueError(TOO_MANY_CLASSES.format(MOST_CLASSES, len(labels)))
+        state = self._with_labels(labels, declared)
+        targets = class_indices(labels, y)
+        if isinstance(self.memory, Cells):
+            return state._plus(Cells.of(self.memory.coder, X, targets))
+        return state._plus(Examples.of(X, targets, ids))
+
+    def merge(self, other: KernelState) -> KernelState:
+        """With all examples of another state of the same encoder and keys."""
+        if type(self.memory) is not type(other.memory):
+            raise ValueError(
+                "other: expected the same kind of memory; got one that keeps examples and one that "
+                "keeps sums; learn with one value of keep"
+            )
+        widths = [state.memory.width for state in (self, other)]
+        if widths[0] != widths[1]:
+            raise ValueError(
+                f"other: expected embeddings of width {widths[0]}; got {widths[1]}; "
+                "merge classifiers of one encoder"
+            )
+        if self._fingerprint != other._fingerprint:
+            raise ValueError("other: expected the same keys; got others; fit keys once for both")
+        labels = self.labels.copy()
+        labels.add(other.labels.classes_, "other")
+        theirs = other._with_labels(labels, frozenset()).memory
+        merged = self._with_labels(labels, other.declared)._plus(theirs)
+        return replace(merged, audit=(*self.audit, *other.audit))
+
+    @property
+    def _fingerprint(self) -> str | None:
+        if isinstance(self.memory, Cells):
+            return self.memory.coder.fingerprint
+        fingerprint: str | None = None if self.keys is None else self.keys.fingerprint
+        return fingerprint
+
+    def _plus(self, more: Examples | Cells) -> KernelState:
+        solution = self.solution
+        if isinstance(self.memory, Cells):
+            assert isinstance(more, Cells)
+            cells, touched, n_new = self.memory.plus(more)
+            if solution is not None:
+                solution = solution.touched(touched).appended(n_new)
+            return replace(self, memory=cells, solution=solution)
+        assert isinstance(more, Examples)
+        if solution is not None:
+            solution = solution.appended(len(more))
+        return replace(self, memory=self.memory.appended(more), solution=solution)
+
+    # ---------------------------------------------------------------------------------- unlearning
+    def forget(self, label: Any) -> KernelState:
+        """Without a class."""
+        index = int(class_indices(self.labels, [label], "label")[0])
+        gone = self.memory.targets == index
+        without = self._only(~gone, "forget", int(self.memory.counts[gone].sum()))
+        return without._without_labels([label])
+
+    def forget_samples(self, X: NDArray[np.float32], y: Any) -> KernelState:
+        """Without examples X (n, m) that were learned with labels y (n,)."""
+        targets = class_indices(self.labels, y)
+        if isinstance(self.memory, Cells):
+            less = self._minus(Cells.of(self.memory.coder, X, targets), "X, y")
+            return less._recorded("forget_samples", len(X))._without_labels(less._empty())
+        return self._forgotten(self._positions(X, targets, "X, y"))
+
+    def forget_ids(self, ids: list[Any]) -> KernelState:
+        """Without the examples that have these ids."""
+        assert isinstance(self.memory, Examples)
+        return self._forgotten(self.memory.of_ids(ids))
+
+    def _positions(self, X: NDArray[np.float32], targets: Places, names: str) -> Places:
+        assert isinstance(self.memory, Examples)
+        places = self.memory.positions(kept(X)[2], targets)
+        if (places < 0).any():
+            raise ValueError(
+                f"{names}: expected at most the examples that were learned with these labels; "
+                f"got {int((places < 0).sum())} others; nothing was changed"
+            )
+        return places
+
+    def _minus(self, less: Cells, names: str) -> KernelState:
+        assert isinstance(self.memory, Cells)
+        cells, touched = self.memory.minus(less, names)
+        solution = None if self.solution is None else self.solution.touched(touched)
+        state, left = replace(self, memory=cells, solution=solution), cells.counts > 0
+        return state if left.all() else state._kept(left)
+
+    def _forgotten(self, places: Places) -> KernelState:
+        mask = np.ones(len(self.memory), bool)
+        mask[places] = False
+        without = self._only(mask, "forget_samples", len(places))
+        return without._without_labels(without._empty())
+
+    def _only(self, mask: NDArray[np.bool_], operation: str, n: int) -> KernelState:
+        return self._kept(mask)._recorded(operation, n)
+
+    def _kept(self, mask: NDArray[np.bool_]) -> KernelState:
+        solution = None if self.solution is None else self.solution.kept(mask)
+        return replace(self, memory=self.memory.kept(mask), solution=solution)
+
+    def _recorded(self, operation: str, n: int) -> KernelState:
+        return replace(self, audit=(*self.audit, AuditRecord(operation, n, n)))
+
+    # ---------------------------------------------------------------------------------- relabelling
+    def rename(self, label: Any, new_label: Any) -> KernelState:
+        """With another name for a class."""
+        labels = self.labels.renamed(label, new_label)
+        table = self._table(labels, {label: new_label})
+        solution = self.solution
+        if solution is not None:
+            solution = solution.with_columns(table, len(labels))
+        return replace(
+            self,
+            labels=labels,
+            memory=self.memory.with_targets(table[self.memory.targets]),
+            declared=frozenset(new_label if one == label else one for one in self.declared),
+            solution=solution,
+        )
+
+    def merge_classes(self, given: list[Any], into: Any) -> KernelState:
+        """With one class in place of several; the choice of settings is made again."""
+        labels = self.labels.after_call(None, [into], name="into")
+        for label in given:
+            if label != into:
+                labels.remove(label)
+        names = dict.fromkeys(given, into)
+        targets = self._table(labels, names)[self.memory.targets]
+        memory = self.memory
+        return replace(
+            self,
+            labels=labels,
+            memory=memory.regrouped(targets)
+            if isinstance(memory, Cells)
+            else memory.with_targets(targets),
+            declared=frozenset(names.get(one, one) for one in self.declared),
+            solution=None,
+        )
+
+    def _table(self, labels: LabelIndex, names: dict[Any, Any]) -> Places:
+        """The index in `labels` of each class, by its name or another one."""
+        new = [names.get(one, one) for one in self.labels.classes_.tolist()]
+        found: Places = np.searchsorted(labels.classes_, np.array(new, dtype=labels.classes_.dtype))
+        return found
+
+    def relabel(self, X: NDArray[np.float32], y_old: Any, y_new: Any) -> KernelState:
+        """With examples X (n, m) of labels y_old (n,) learned as y_new (n,) instead."""
+        old = class_indices(self.labels, y_old)
+        if isinstance(self.memory, Cells):
+            before = self._minus(Cells.of(self.memory.coder, X, old), "X, y_old")
+            labels = before.labels.after_call(None, y_new, name="y_new")
+            state = before.learned(labels, frozenset(), X, y_new)._recorded("relabel", len(X))
+            return state._without_labels(state._empty())
+        return self._relabelled(self._positions(X, old, "X, y_old"), np.asarray(y_new))
+
+    def relabel_ids(self, ids: list[Any], y_new: Any) -> KernelState:
+        """With the examples of these ids (n,) learned as y_new (n,) instead."""
+        new = dict(zip(ids, y_new.tolist(), strict=True))
+        if len(new) < len(ids):
+            raise ValueError("ids: expected each once; got one twice; nothing was changed")
+        assert isinstance(self.memory, Examples)
+        places = self.memory.of_ids(ids)
+        known = [] if self.memory.ids is None else self.memory.ids[places].tolist()
+        return self._relabelled(places, np.array([new[own] for own in known], dtype=y_new.dtype))
+
+    def _relabelled(self, places: Places, y_new: Any) -> KernelState:
+        """With other labels (n,) for the examples at some positions (n,)."""
+        assert isinstance(self.memory, Examples)
+        labels = self.labels.after_call(None, y_new, name="y_new")
+        state = self._with_labels(labels, frozenset())
+        assert isinstance(state.memory, Examples)
+        chosen, mask = np.argsort(places), np.ones(len(self.memory), bool)
+        mask[places] = False
+        moved = state.memory.kept(~mask).with_targets(class_indices(labels, y_new)[chosen])
+        changed = state._kept(mask)._plus(moved)._recorded("relabel", len(places))
+        return changed._without_labels(changed._empty())
+
+    def _empty(self) -> list[Any]:
+        """Labels without examples that nobody declared."""
+        pairs = zip(self.labels.classes_.tolist(), self.sorted_counts(), strict=True)
+        return [label for label, n in pairs if n == 0 and label not in self.declared]
+
+    def _without_labels(self, gone: list[Any]) -> KernelState:
+        """Without classes that have no examples."""
+        if not gone:
+            return self
+        labels, before = self.labels.copy(), self.labels.classes_
+        for label in gone:
+            labels.remove(label)
+        left = ~np.isin(before, np.array(gone, dtype=before.dtype))
+        table = np.cumsum(left) - 1
+        solution = self.solution
+        if solution is not None:
+            solution = solution.without_columns(left)
+        return replace(
+            self,
+            labels=labels,
+            memory=self.memory.with_targets(table[self.memory.targets]),
+            declared=self.declared - frozenset(gone),
+            solution=solution,
+        )
+
+    def _with_labels(self, labels: LabelIndex, declared: frozenset[Any]) -> KernelState:
+        """With more classes."""
+        declared = self.declared | declared
+        if len(labels) == len(self.labels):
+            return replace(self, labels=labels, declared=declared)
+        table = np.searchsorted(labels.classes_, self.labels.classes_)
+        solution = self.solution
+        if solution is not None:
+            solution = solution.with_columns(table, len(labels))
+        return replace(
+            self,
+            labels=labels,
+            memory=self.memory.with_targets(table[self.memory.targets]),
+            declared=declared,
+            solution=solution,
+        )
+
+    # ---------------------------------------------------------------------------------- solution
+    @property
+    def is_settled(self) -> bool:
+        """Whether all that was learned is in the solution."""
+        return self.solution is not None and not self.solution.pending
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether settling takes so little that nobody notices."""
+        if self.n_rows <= CHOSEN_AT_ONCE:
+            return self.n_rows > 0
+        return self.solution is not None and self.solution.pending <= FOLDED_AT_ONCE
+
+    def settled(self) -> KernelState:
+        """With all that was learned in the solution: folded in, solved anew with the same setting,
+        or, where the examples have doubled since that was chosen, with a new choice."""
+        s = self.solution
+        if s is None:
+            return self.tuned()
+        if not s.pending:
+            return self
+        due = self.n_rows >= 2 * s.chosen_for
+        many = s.pending > max(FOLDED_AT_ONCE, FOLDED_SHARE * len(s))
+        if due and (many or self.n_rows <= CHOSEN_AT_ONCE):
+            return self.tuned()
+        if not many:
+            try:
+                return replace(self, solution=settled(s, self.memory, self.outputs))
+            except NotPositiveDefinite:
+                log.info("an update failed in this precision; solving anew")
+        again = solve(self.memory, self.outputs, s.setting, s.chosen_for, s.by, s.gamma)
+        return replace(self, solution=again)
+
+    def tuned(self) -> KernelState:
+        """With a new choice of all settings, and its solution: a function of what was learned."""
+        found = self._conditionings()
+        (setting, gamma, known), by = chosen(self.memory, self.outputs, found)
+        solution = solve(self.memory, self.outputs, setting, self.n_rows, by, gamma, known)
+        return replace(self, solution=solution)
+
+    def unlearned(self) -> KernelState:
+        """What to go on from after unlearning: with few examples left all is chosen again, as if
+        the others had never been."""
+        few = self.n_rows <= CHOSEN_AT_ONCE
+        state = replace(self, solution=None) if few else self
+        return state.settled() if self.n_rows else replace(self, solution=None)
+
+    def _conditionings(self) -> dict[str, Conditioning]:
+        if self.keys is not None and isinstance(self.memory, Examples):
+            return conditionings_of_keys(self.keys.conditioning)
+        return fit_conditionings(self.memory.moments())
+
+    def canonical(self) -> KernelState:
+        """The same with the memory in canonical order."""
+        order = self.memory.order
+        solution = self.solution
+        if solution is not None:
+            solution = solution.compacted().reordered(order)
+        return replace(self, memory=self.memory.canonical(), solution=solution)
+
+    def frozen(self) -> KernelState:
+        """A smaller state that predicts alike and cannot change."""
+        assert self.solution is not None
+        solution = replace(self.solution, inverse=None, anchors=None, support=None)
+        return replace(self, solution=solution, audit=(), inference_only=True)
+
+
+def empty(width: int, keys: Any, coder: Coder | None) -> KernelState:
+    """The state of a model that has learned nothing of embeddings (n, width)."""
+    memory = Examples.empty(width) if coder is None else Cells.empty(coder)
+    return KernelState(LabelIndex(), memory, frozenset(), keys)
+
+
+def class_indices(labels: LabelIndex, y: Any, name: str = "y") -> Places:
+    """Positions (n,) of labels y (n,) among the sorted labels; an error that names others."""
+    rank = np.empty(len(labels), np.int64)
+    rank[labels.order] = np.arange(len(rank))
+    indices: Places = rank[labels.indices(y, name)]
+    return indices
