@@ -7,7 +7,6 @@ from sklearn.covariance import oas
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.neighbors import KNeighborsClassifier, NearestCentroid
 
-from dkvb._support.hashing import epoch_order
 from dkvb.baselines._ridge import GRID
 from dkvb.baselines.slda import _oas
 from dkvb.estimators.registry import (
@@ -18,6 +17,7 @@ from dkvb.estimators.registry import (
     RanPACClassifier,
     SLDAClassifier,
 )
+from dkvb.kernels.hashing import epoch_order
 
 from ..estimators.settings import blobs
 

@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy, mse_loss, normalize
 
-from dkvb._support.hashing import epoch_order
 from dkvb.baselines._consolidation import fisher
 from dkvb.estimators.registry import (
     EWCClassifier,
@@ -16,6 +15,7 @@ from dkvb.estimators.registry import (
     MLPClassifier,
     SDMLPClassifier,
 )
+from dkvb.kernels.hashing import epoch_order
 
 from ..estimators.settings import blobs
 

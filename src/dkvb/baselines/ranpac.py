@@ -92,7 +92,7 @@ class RanPACClassifier(StreamClassifier):
         for start in range(0, len(rows), _LEARNED_ROWS):
             part = slice(start, start + _LEARNED_ROWS)
             block = torch.from_numpy(rows[part])
-            held = (content_hash(block) % _HELD_OUT == 0).to(self.device)
+            held = torch.from_numpy(content_hash(rows[part]) % _HELD_OUT == 0).to(self.device)
             features = self._features(block).double()  # (block, M)
             labels = torch.from_numpy(columns[part]).to(self.device)
             for index, chosen in enumerate((~held, held)):

@@ -11,9 +11,9 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from dkvb._support import validation
-from dkvb._support.hashing import content_hash
 from dkvb.bottleneck.keys import Keys, first_of_equals
 from dkvb.kernels import kmeans
+from dkvb.kernels.hashing import content_hash
 
 MOST_ROWS = 1 << 13
 PASSES = 3  # of Lloyd's algorithm

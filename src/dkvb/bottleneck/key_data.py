@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from dkvb._support import validation
-from dkvb._support.hashing import content_hash
+from dkvb.kernels.hashing import content_hash
 
 HELD_OUT_EVERY = 10  # one row in ten, picked by its content, measures the keys and fits none
 HELD_OUT_MOST = 2000

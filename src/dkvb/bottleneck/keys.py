@@ -15,9 +15,10 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from dkvb._support import files, validation
-from dkvb._support.hashing import bits, content_hash
+from dkvb._support.hashing import bits
 from dkvb.bottleneck.batch import chunk_elements, nearest_keys
 from dkvb.bottleneck.heads import Conditioning, Projection
+from dkvb.kernels.hashing import content_hash
 from dkvb.kernels.nearest import KeyIndex, build_index, decide
 
 HASHED_ELEMENTS = (1 << 20, 1 << 28)  # of keys that are compared at a time, on a CPU and on a GPU

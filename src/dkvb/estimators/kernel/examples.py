@@ -15,8 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dkvb._support.hashing import content_hash
 from dkvb._support.validation import check_memory
+from dkvb.kernels.hashing import content_hash
 
 Ids: TypeAlias = NDArray[np.object_]
 
