@@ -358,7 +358,7 @@ def _drawn(n: int, books: Tensor, fit: FitSettings) -> Tensor:
     row = torch.arange(n, device=books.device)
     place = torch.arange(fit.n_pairs, device=books.device)
     order = torch.argsort(bits(fit.seed, books, 1, row), dim=1, stable=True)
-    drawn = bits(fit.seed, books, 2, place) % n
+    drawn: Tensor = bits(fit.seed, books, 2, place) % n
     distinct = min(n, fit.n_pairs)
     drawn[:, :distinct] = order[:, :distinct]
     return drawn

@@ -378,7 +378,7 @@ class DeviceData:
         if self._device == "cpu":
             return X
         if id(X) not in self._tensors:
-            self._tensors[id(X)] = validation.as_float32(X).to(self._device)
+            self._tensors[id(X)] = torch.from_numpy(validation.as_float32(X)).to(self._device)
         return self._tensors[id(X)]
 
     def prepare(self, classifier: Any, X: Any) -> Any:

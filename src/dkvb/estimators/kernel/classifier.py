@@ -15,8 +15,8 @@ from torch import Tensor
 
 from dkvb._support import arrow, validation
 from dkvb._support.files import State
+from dkvb._support.validation import embeddings
 from dkvb.bottleneck import Keys, fit_keys
-from dkvb.bottleneck.batch import embeddings
 from dkvb.estimators.answers import Answers
 from dkvb.estimators.base import Floats, softmax
 from dkvb.estimators.changeable import ChangeableClassifier
@@ -309,11 +309,11 @@ class KernelClassifier(ChangeableClassifier[KernelState]):
         the others give the lowest probability."""
         return self._solved().suspects(n)
 
-    def _compared(self, X: ArrayLike) -> tuple[Floats, Floats, Tensor]:
+    def _compared(self, X: ArrayLike) -> tuple[Floats, Floats, NDArray[Any]]:
         state, x = self._solved_for(X)
         assert state.solution is not None
         probabilities = softmax(state.quality.calibration.logits(state.scores(x)).numpy())
-        return probabilities, state.novelty(x), state.solution.conditioned(x)
+        return probabilities, state.novelty(x), state.solution.conditioned(x).cpu().numpy()
 
     def rows(self) -> tuple[list[Any], NDArray[Any]]:
         """The ids (n,) of the learned examples, None where there is none, and their labels (n,)."""
@@ -432,7 +432,7 @@ class KernelClassifier(ChangeableClassifier[KernelState]):
                 f"X: expected width {self.keys.width}, that of the keys; got {rows.shape[1]}; "
                 "use embeddings of the encoder that the keys were fitted to"
             )
-        array: NDArray[np.float32] = validation.as_float32(rows).cpu().numpy()
+        array: NDArray[np.float32] = validation.as_float32(rows)
         return array
 
     def _check_settings(self) -> None:
