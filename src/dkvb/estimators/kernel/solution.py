@@ -78,7 +78,7 @@ class Solution:
         """The conditioned rows, or the first of them, laid out for a few inputs."""
         from dkvb.kernels.distances import Panels  # numba takes time and memory to import
 
-        return Panels.of(self.z)
+        return Panels.of(self.z.numpy())
 
     def scores(self, x: Tensor, factors: Tensor) -> Tensor:
         """Scores (n, Y) float64 of embeddings x (n, m), weighted by class."""
@@ -108,9 +108,10 @@ class Solution:
         z = self.conditioning.with_error(self.conditioning.centred(x.cpu()))[0].float()
         n, alpha, squares = self.panels.n_rows, self.alpha, z.square().sum(dim=1)
         if self.function.kind == RBF:
-            scores, nearest = self.panels.rbf_sums(z, self.function.gamma, alpha)
+            sums = self.panels.rbf_sums(z.numpy(), self.function.gamma, alpha.numpy())
+            scores, nearest = map(torch.from_numpy, sums)
         else:
-            squared, nearest = self.panels.squared_distances(z)
+            squared, nearest = map(torch.from_numpy, self.panels.squared_distances(z.numpy()))
             kernel = self.function.of_distances(squared, squares, self.squares[:n])
             scores = kernel.double() @ alpha[:n]
         if n < len(self.z):  # rows that have come since the others were laid out
