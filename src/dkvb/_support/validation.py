@@ -167,9 +167,11 @@ def embeddings(X: Any, estimator: Any = None, fresh: bool = True) -> Any:
     Arrays, lists and data frames become float32 arrays. Memory maps and tensors stay as they are,
     and their entries are checked when they are read.
     """
-    tensor = is_tensor(X)
+    tensor, plain = is_tensor(X), _is_plain(X)
     if tensor or isinstance(X, np.memmap):
         found = rows(X)
+    elif plain and math.isfinite(_sum(X)):
+        found = _usable(X)
     else:
         from sklearn.utils import check_array  # slow to import, and modules do without it
 
@@ -179,13 +181,29 @@ def embeddings(X: Any, estimator: Any = None, fresh: bool = True) -> Any:
         with np.errstate(over="ignore", invalid="ignore"):  # the check says better what is wrong
             how = {"dtype": np.float32, "order": "C", "estimator": estimator, "input_name": "X"}
             found = np.asarray(_usable(check_array(given, **how)))
-    # Tensors have no names of features, and scikit-learn takes long to find out.
-    unnamed = tensor and X.shape[1] == getattr(estimator, "n_features_in_", None)
+    # Neither has names of features, and scikit-learn takes long to find out. It warns of arrays
+    # where there were names before.
+    unnamed = tensor or (plain and not hasattr(estimator, "feature_names_in_"))
+    unnamed = unnamed and X.shape[1] == getattr(estimator, "n_features_in_", None)
     if not fresh and not unnamed:
         from sklearn.utils.validation import validate_data
 
         validate_data(estimator, X, reset=False, skip_check_array=True)
     return found
+
+
+def _is_plain(X: Any) -> bool:
+    """Whether scikit-learn would return `X` as it is, if its numbers are finite: it takes long to
+    find that out, and a service asks it with every request."""
+    if type(X) is not np.ndarray or X.dtype != np.float32 or X.ndim != 2 or not X.size:
+        return False
+    return X.flags.c_contiguous
+
+
+def _sum(array: NDArray[Any]) -> float:
+    """The sum of all numbers: where it is finite, as it mostly is, each of them is."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return float(array.sum())
 
 
 def as_float32(X: Any, name: str = "X", first_row: int = 0) -> NDArray[np.float32]:
@@ -195,8 +213,7 @@ def as_float32(X: Any, name: str = "X", first_row: int = 0) -> NDArray[np.float3
         X = X.detach().float().cpu().numpy()
     with np.errstate(over="ignore", invalid="ignore"):  # the check below says better what is wrong
         array = _usable(np.ascontiguousarray(X, dtype=np.float32))
-        total = float(array.sum())
-    if not math.isfinite(total):  # it mostly is, and then nothing is infinite or NaN
+    if not math.isfinite(_sum(array)):
         check_finite(np.isfinite(array).all(axis=-1), name, first_row)
     return array
 
