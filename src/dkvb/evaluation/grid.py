@@ -210,10 +210,11 @@ class Grid:
         return [*single, Job(list(runs), partial(self._run_batched, runs, device_data))]
 
     def _is_batched(self, spec: ClassifierSpec) -> bool:
+        if self.device == "cpu":  # there is little to gain, and a killed process would lose more
+            return False
         from dkvb.baselines.gradient import GradientClassifier
 
-        # On a CPU there is little to gain, and a killed process would lose more.
-        return self.device != "cpu" and issubclass(_class_of(spec), GradientClassifier)
+        return issubclass(_class_of(spec), GradientClassifier)
 
     def _run_spec(self, spec: ClassifierSpec, order: str, seed: int, data: DeviceData) -> RunSpec:
         parameters = {
