@@ -128,3 +128,24 @@ def test_tensors_that_are_not_dense_are_refused():
     for tensor in (X.to_sparse(), X.to("meta")):
         with pytest.raises(TypeError, match="expected a dense tensor of real numbers"):
             validation.rows(tensor)
+
+
+def test_plain_rows_are_taken_as_they_are_and_others_as_scikit_learn_takes_them():
+    X = np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32)
+    assert validation.embeddings(X) is X
+    for same in (X.astype(np.float64), X.tolist(), np.asfortranarray(X), X[::-1][::-1]):
+        found = validation.embeddings(same)
+        assert found.dtype == np.float32
+        assert found.flags.c_contiguous
+        assert np.array_equal(found, X)
+    frozen = X.copy()
+    frozen.flags.writeable = False
+    assert validation.embeddings(frozen).flags.writeable
+    assert min(validation.embeddings(X[:1][::-1]).strides) > 0
+    large = np.full((2, 3), 3e38, np.float32)  # whose sum no float32 holds
+    assert np.array_equal(validation.embeddings(large), large)
+    X[2, 1] = np.nan
+    with pytest.raises(ValueError, match="Input X contains NaN"):
+        validation.embeddings(X)
+    with pytest.raises(ValueError, match="Found array with 0 sample"):
+        validation.embeddings(X[:0])
