@@ -7,6 +7,8 @@ import sys
 import numpy as np
 import pytest
 
+from dkvb.estimators.registry import LinearClassifier
+
 PROLOGUE = """
 import sys
 
@@ -42,6 +44,21 @@ for name in ("prototypes", "slda", "ranpac", "neighbours", "fly"):
     assert (again.decision_function(X) == model.decision_function(X)).all(), name
     model.ask(X).records()
 """
+KERNELS = """
+from dkvb._support.hashing import content_hash
+from dkvb.estimators.suggest import suggest
+from dkvb.kernels.centring.cpu import centred
+from dkvb.kernels.distances import Panels
+from dkvb.kernels.products import multiply
+X = np.load(sys.argv[1])["x"].astype(np.float32)
+assert len(set(content_hash(X).tolist())) == len(X)
+z = centred(X, X.mean(axis=0), 1.0, False)
+np.testing.assert_allclose(multiply(z, np.eye(8, dtype=np.float32)), z)
+squared, lowest = Panels.of(z).squared_distances(z)
+assert (squared.argmin(axis=1) == np.arange(len(X))).all()
+assert Panels.of(z).rbf_sums(z, 0.1, np.eye(len(X)))[0].shape == (60, 60)
+assert len(set(suggest(np.full((60, 2), 0.5), lowest, z, 5).tolist())) == 5
+"""
 MESSAGES = """
 import json
 import dkvb
@@ -59,8 +76,9 @@ print(json.dumps([message(ask) for ask in (
     lambda: dkvb.BottleneckClassifier,
     lambda: dkvb.fit_keys,
     lambda: make_classifier("mlp"),
-    lambda: make_classifier("slda").set_params() and dkvb.embedding.load_encoder(),
+    dkvb.embedding.load_encoder,
     lambda: dkvb.embedding.embed,
+    lambda: dkvb.load(sys.argv[1]),
 )]))
 """
 
@@ -87,10 +105,16 @@ def test_closed_form_baselines_learn_predict_and_are_saved(data, tmp_path):
     run(LEARNING, data, tmp_path / "model.safetensors")
 
 
-def test_what_needs_torch_says_so_in_one_line():
+def test_compiled_kernels_take_arrays(data):
+    run(KERNELS, data)
+
+
+def test_what_needs_torch_says_so_in_one_line(data, tmp_path):
+    rows = np.load(data)
+    LinearClassifier(epochs=1).fit(rows["x"], rows["y"]).save(tmp_path / "model.safetensors")
     needs = ("dkvb.BottleneckClassifier", "dkvb.fit_keys", "classifier 'mlp'")
-    needs += ("encoder efficientnet_lite0", "dkvb.embedding.embed")
-    found = json.loads(run(MESSAGES))
+    needs += ("encoder efficientnet_lite0", "dkvb.embedding.embed", "classifier 'linear'")
+    found = json.loads(run(MESSAGES, tmp_path / "model.safetensors"))
     for need, message in zip(needs, found, strict=True):
         assert message.startswith(f"{need}: expected the package torch; it is not installed; ")
         assert 'pip install "dkvb[torch]"' in message
