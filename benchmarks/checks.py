@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.problem import DECAY, EXPIRY_SHARE, SMOOTHING, Problem
-from dkvb._support.hashing import epoch_orders
+from dkvb.kernels.hashing import epoch_orders
 from dkvb.kernels.kmeans import ema
 from dkvb.kernels.sgd import descend
 

@@ -16,10 +16,10 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from benchmarks.problem import DECAY, EXPIRY_SHARE, LEARNING_RATE, SMOOTHING, Problem
-from dkvb._support.hashing import content_hash, epoch_orders
 from dkvb.bottleneck import sgd
 from dkvb.bottleneck.fit_keys import fit_keys
 from dkvb.bottleneck.key_data import HELD_OUT_EVERY
+from dkvb.kernels.hashing import content_hash, epoch_orders
 from dkvb.kernels.sgd import descend
 
 PEER = "discrete_key_value_bottleneck_pytorch"

@@ -22,10 +22,10 @@ from torch import Tensor
 
 from benchmarks import records
 from benchmarks.problem import LEARNING_RATE, SMOOTHING
-from dkvb._support.hashing import epoch_orders
 from dkvb.bottleneck.fit_keys import fit_keys
 from dkvb.bottleneck.keys import Keys
 from dkvb.bottleneck.values import count_usage, mean_of_fetched
+from dkvb.kernels.hashing import epoch_orders
 from dkvb.kernels.nearest import build_index, search
 from dkvb.kernels.sgd import descend
 

@@ -15,8 +15,8 @@ import torch
 from benchmarks import limits, records
 from benchmarks.cpu import alternate
 from benchmarks.problem import LEARNING_RATE, SMOOTHING, Size, doubled, embeddings, sampled_keys
-from dkvb._support.hashing import epoch_orders
 from dkvb.bottleneck.fit_keys import fit_keys
+from dkvb.kernels.hashing import epoch_orders
 from dkvb.kernels.sgd import descend
 
 # Tables that fit a cache and tables that do not. Rows are doubled until a call is long enough.

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from dkvb import KeyValueBottleneck
-from dkvb._support.hashing import epoch_order
 from dkvb.evaluation import streams
 from dkvb.evaluation.grid import ORDERS, DeviceData
 from dkvb.evaluation.jobs import Job
 from dkvb.evaluation.plots import plot_bars
 from dkvb.evaluation.records import RunRecord
+from dkvb.kernels.hashing import epoch_order
 from paper.experiment import Measurement, Setup, make_measurement_job
 from paper.tables import get_order, group_by, metric
 

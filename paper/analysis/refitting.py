@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from dkvb._support.hashing import epoch_order
 from dkvb.bottleneck import Keys
+from dkvb.kernels.hashing import epoch_order
 
 
 @torch.no_grad()

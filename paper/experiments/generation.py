@@ -24,10 +24,10 @@ import torch
 from torch import Tensor, nn
 
 from dkvb import KeyValueBottleneck
-from dkvb._support.hashing import epoch_order
 from dkvb.evaluation.grid import DeviceData
 from dkvb.evaluation.jobs import Job
 from dkvb.evaluation.records import RunRecord
+from dkvb.kernels.hashing import epoch_order
 from paper import models, network
 from paper.experiment import Measurement, Setup
 from paper.learned import fit_shared_keys

@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from dkvb._support.optional import require_torch
+
 if TYPE_CHECKING:
     from dkvb.bottleneck import Keys, KeyValueBottleneck, fit_keys
     from dkvb.bottleneck.classifier import BottleneckClassifier
@@ -36,6 +38,9 @@ _HOMES = {
 }
 
 
+_NEED_TORCH = ("BottleneckClassifier", "KeyValueBottleneck", "Keys", "export_onnx", "fit_keys")
+
+
 def __getattr__(name: str) -> Any:
     """Import on first use: `import dkvb` stays quick."""
     if name not in __all__:
@@ -44,6 +49,8 @@ def __getattr__(name: str) -> Any:
         )
     if name == "client":
         return import_module("dkvb.serve.client")
+    if name in _NEED_TORCH:
+        require_torch(f"dkvb.{name}")
     return getattr(import_module(_HOMES[name]), name)
 
 

@@ -6,9 +6,9 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from dkvb import KeyValueBottleneck, fit_keys
-from dkvb._support.hashing import epoch_order
 from dkvb.bottleneck import sgd
 from dkvb.bottleneck.sgd import logits
+from dkvb.kernels.hashing import epoch_order
 
 C, K, Y = 7, 12, 5
 HOW = {"batch_size": 16, "learning_rate": 0.3, "label_smoothing": 0.1, "seed": 3}

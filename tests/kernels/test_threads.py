@@ -83,6 +83,15 @@ def test_threads_are_as_many_as_torch_uses_unless_set(two_threads):
     assert _numba.count_workers(100) == torch.get_num_threads()
 
 
+def test_without_torch_threads_are_those_of_the_environment_or_the_cores(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert kernels.count_threads() == 3
+    for nothing in ("", "0", "many"):
+        monkeypatch.setenv("OMP_NUM_THREADS", nothing)
+        assert kernels.count_threads() == len(os.sched_getaffinity(0))
+
+
 def test_no_threads_are_refused():
     with pytest.raises(ValueError, match=r"n: expected a whole number of at least 1; got 0"):
         kernels.set_threads(0)

@@ -64,6 +64,7 @@ def test_every_option_that_a_message_names_exists():
     """`dkvb COMMAND … --option` in that command; `--option` alone in some command."""
     known = dict(commands())
     every = {"--version", "--help", *(o for command in known.values() for o in options_of(command))}
+    every.add("--extra-index-url")  # pip's
     wrong = set()
     for path in sorted(SOURCES.rglob("*.py")):
         for text in texts_of(ast.parse(path.read_text(encoding="utf-8"))):

@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 CORE = {
-    "torch", "numpy", "scipy", "scikit-learn", "numba", "safetensors", "filelock", "tqdm",
+    "numpy", "scipy", "scikit-learn", "numba", "safetensors", "filelock", "tqdm",
     "typer", "rich",
 }  # fmt: skip
 # First versions without known vulnerabilities.

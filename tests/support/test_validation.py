@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from dkvb._support import validation
+from dkvb.bottleneck.rows import as_tensor
 
 
 def test_one_of_lists_what_is_valid():
@@ -89,6 +90,8 @@ def test_numbers_that_are_not_finite_in_float32(kind, bad):
     message = r"^X: expected finite float32 numbers; got NaN or infinity in 2 row\(s\), the"
     with pytest.raises(ValueError, match=message + " first is row 11; drop or repair"):
         validation.as_float32(kind(X), first_row=10)
+    with pytest.raises(ValueError, match=message + " first is row 11; drop or repair"):
+        as_tensor(kind(X), first_row=10)
 
 
 def test_rows_become_float32(tmp_path):
@@ -97,19 +100,24 @@ def test_rows_become_float32(tmp_path):
     stored = np.load(tmp_path / "x.npy", mmap_mode="r")
     for X in (whole, whole.astype(np.float16), whole.T.copy().T, torch.from_numpy(whole), stored):
         found = validation.as_float32(X)
-        assert found.dtype == torch.float32
-        assert torch.equal(found, torch.arange(6.0).reshape(3, 2))
+        assert found.dtype == np.float32
+        assert found.flags.writeable
+        assert np.array_equal(found, whole)
+        assert torch.equal(as_tensor(X), torch.arange(6.0).reshape(3, 2))
     last = validation.as_float32(whole.astype(np.float32)[2:3][::-1])  # a negative stride
     assert last.tolist() == [[4.0, 5.0]]
     learned = torch.ones(2, 2, requires_grad=True)
-    assert not validation.as_float32(learned).requires_grad
+    assert not as_tensor(learned).requires_grad
+    assert np.array_equal(validation.as_float32(learned.bfloat16()), np.ones((2, 2)))
+    large = np.full((2, 2), 3e38, np.float32)  # whose sum no float32 holds
+    assert validation.as_float32(large) is large
 
 
 def test_chunks_cover_all_rows_once_and_name_the_bad_one():
     X = np.arange(14.0).reshape(7, 2)
     chunks = list(validation.chunks(X, 3))
     assert [(part.start, part.stop) for part, _ in chunks] == [(0, 3), (3, 6), (6, 7)]
-    assert torch.equal(torch.cat([x for _, x in chunks]), torch.from_numpy(X).float())
+    assert np.array_equal(np.concatenate([x for _, x in chunks]), X)
     X[5, 0] = np.nan
     with pytest.raises(ValueError, match="the first is row 5"):
         list(validation.chunks(X, 3))
@@ -120,3 +128,24 @@ def test_tensors_that_are_not_dense_are_refused():
     for tensor in (X.to_sparse(), X.to("meta")):
         with pytest.raises(TypeError, match="expected a dense tensor of real numbers"):
             validation.rows(tensor)
+
+
+def test_plain_rows_are_taken_as_they_are_and_others_as_scikit_learn_takes_them():
+    X = np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32)
+    assert validation.embeddings(X) is X
+    for same in (X.astype(np.float64), X.tolist(), np.asfortranarray(X), X[::-1][::-1]):
+        found = validation.embeddings(same)
+        assert found.dtype == np.float32
+        assert found.flags.c_contiguous
+        assert np.array_equal(found, X)
+    frozen = X.copy()
+    frozen.flags.writeable = False
+    assert validation.embeddings(frozen).flags.writeable
+    assert min(validation.embeddings(X[:1][::-1]).strides) > 0
+    large = np.full((2, 3), 3e38, np.float32)  # whose sum no float32 holds
+    assert np.array_equal(validation.embeddings(large), large)
+    X[2, 1] = np.nan
+    with pytest.raises(ValueError, match="Input X contains NaN"):
+        validation.embeddings(X)
+    with pytest.raises(ValueError, match="Found array with 0 sample"):
+        validation.embeddings(X[:0])

@@ -1,1 +1,1 @@
-"""Internal helpers that every package may use: validation, files, process groups, hashing."""
+"""Internal helpers that every package may use: validation, files, memory, hashing."""

@@ -6,28 +6,30 @@ is a hash of (seed, counters), by the finaliser of SplitMix64 (Steele, Lea, Floo
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
 _GOLDEN = 0x9E3779B97F4A7C15
 _FIRST = 0xBF58476D1CE4E5B9
 _SECOND = 0x94D049BB133111EB
 _ALL = (1 << 64) - 1
+_POSITIVE = (1 << 63) - 1  # the bits of a non-negative int64
+_CHUNK = 1 << 15  # numbers hashed at a time, which stay in a cache
 
 
 def _signed(value: int) -> int:
     """The int64 with the same 64 bits."""
-    value &= (1 << 64) - 1
+    value &= _ALL
     return value - (1 << 64) if value >> 63 else value
 
 
 _FIRST_SIGNED, _SECOND_SIGNED = _signed(_FIRST), _signed(_SECOND)
 
 
-def _mix(z: Tensor) -> Tensor:
+def _mix(z: Any) -> Any:
     # int64 multiplication wraps like uint64's; a logical shift is the arithmetic one, masked.
     z = (z ^ ((z >> 30) & ((1 << 34) - 1))) * _FIRST_SIGNED
     z = (z ^ ((z >> 27) & ((1 << 37) - 1))) * _SECOND_SIGNED
@@ -41,25 +43,30 @@ def _mix_number(z: int) -> int:
     return z ^ (z >> 31)
 
 
-def bits(seed: int, a: int | Tensor, b: int | Tensor, c: int | Tensor) -> Tensor:
+def bits(seed: int, a: Any, b: Any, c: Any) -> Any:
     """63 random bits as a non-negative int64: a function of the seed and three counters.
 
-    >>> bits(0, 1, 2, torch.arange(3)).shape
-    torch.Size([3])
+    Counters are numbers, or integers in arrays of NumPy or tensors of torch, on any device. The
+    result is such an array or tensor; a number where all counters are numbers.
+
+    >>> bits(0, 1, 2, np.arange(3)).shape
+    (3,)
     """
-    state: int | Tensor = _mix_number(seed + _GOLDEN)
+    state: Any = _mix_number(int(seed) + _GOLDEN)
     for counter in (a, b, c):
         # Numbers are mixed here: on a GPU each would be a copy and a dozen launches.
-        if isinstance(counter, Tensor):
-            old = state if isinstance(state, Tensor) else _signed(state)
-            state = _mix((counter.long() ^ old) + _signed(_GOLDEN))
-        elif isinstance(state, Tensor):
-            state = _mix((state ^ _signed(int(counter))) + _signed(_GOLDEN))
-        else:
+        if not isinstance(counter, Integral):
+            old = _signed(state) if isinstance(state, int) else state
+            state = _mix((_as_int64(counter) ^ old) + _signed(_GOLDEN))
+        elif isinstance(state, int):
             state = _mix_number((state ^ int(counter)) + _GOLDEN)
-    if isinstance(state, int):
-        return torch.tensor(state & ((1 << 63) - 1))
-    return state & ((1 << 63) - 1)
+        else:
+            state = _mix((state ^ _signed(int(counter))) + _signed(_GOLDEN))
+    return state & _POSITIVE
+
+
+def _as_int64(counter: Any) -> Any:
+    return counter.astype(np.int64) if isinstance(counter, np.ndarray) else counter.long()
 
 
 def scalar_bits(seed: Any, a: Any, b: Any, c: Any) -> Any:
@@ -76,34 +83,42 @@ def scalar_bits(seed: Any, a: Any, b: Any, c: Any) -> Any:
         state = (state ^ (state >> np.uint64(30))) * np.uint64(_FIRST)
         state = (state ^ (state >> np.uint64(27))) * np.uint64(_SECOND)
         state = state ^ (state >> np.uint64(31))
-    return np.int64(state & np.uint64((1 << 63) - 1))
+    return np.int64(state & np.uint64(_POSITIVE))
 
 
-def content_hash(x: Tensor) -> Tensor:
+def content_hash(x: NDArray[Any]) -> NDArray[np.int64]:
     """63 bits per row (n,), a function of the numbers in the row alone: x (n, m) of floats.
 
     Integer sums are exact in any order, so that the hash is the same in any batch.
+
+    >>> first, same = content_hash(np.array([[0.0, 1.0], [-0.0, 1.0]]))
+    >>> bool(first == same)
+    True
     """
-    whole = torch.empty(x.shape, dtype=x.dtype, device=x.device)  # with strides that can be viewed
-    words = torch.add(x, 0.0, out=whole).view(torch.int32).long()  # −0.0 becomes 0.0
-    places = torch.arange(words.shape[1], device=x.device)
-    return bits(0, 0, 0, bits(0, 0, words, places).sum(dim=1))
+    n, m = x.shape[0], x.shape[1] * x.dtype.itemsize // 4
+    size = max(1, _CHUNK // max(1, m))
+    floats = np.empty((size, x.shape[1]), x.dtype)
+    words, scratch = np.empty((2, size, m), np.uint64)
+    places, sums = np.arange(m, dtype=np.uint64), np.empty(n, np.uint64)
+    start = np.uint64(_mix_number(_mix_number(_GOLDEN) + _GOLDEN))  # of seed 0 and counter 0
+    for first in range(0, n, size):
+        part = x[first : first + size]
+        k = len(part)
+        np.add(part, 0, out=floats[:k])  # −0.0 becomes 0.0
+        words.view(np.int64)[:k] = floats[:k].view(np.int32)
+        for counters in (start, places):
+            _mix_in_place(words[:k], counters, scratch[:k])
+        words[:k] &= np.uint64(_POSITIVE)
+        words[:k].sum(axis=1, out=sums[first : first + k])
+    hashes: NDArray[np.int64] = bits(0, 0, 0, sums.view(np.int64))
+    return hashes
 
 
-def epoch_order(n: int, seed: int, epoch: int, device: torch.device | str = "cpu") -> Tensor:
-    """The order in which epoch `epoch` visits n rows: a permutation (n,) int64.
-
-    >>> sorted(epoch_order(5, seed=0, epoch=3).tolist())
-    [0, 1, 2, 3, 4]
-    """
-    rows = torch.arange(n, device=device)
-    return torch.argsort(bits(seed, epoch, 0, rows), stable=True)
-
-
-def epoch_orders(
-    n: int, seed: int, first_epoch: int, epochs: int, device: torch.device | str = "cpu"
-) -> Tensor:
-    """`epoch_order` of `epochs` epochs in a row (epochs, n) int64."""
-    epoch = torch.arange(first_epoch, first_epoch + epochs, device=device)[:, None]
-    rows = torch.arange(n, device=device)
-    return torch.argsort(bits(seed, epoch, 0, rows), dim=1, stable=True)
+def _mix_in_place(words: NDArray[np.uint64], other: Any, scratch: NDArray[np.uint64]) -> None:
+    """The next state of `bits`, from the last and a counter, whichever is which."""
+    words ^= other
+    words += np.uint64(_GOLDEN)
+    for shift, factor in ((30, _FIRST), (27, _SECOND)):
+        words ^= np.right_shift(words, np.uint64(shift), out=scratch)
+        words *= np.uint64(factor)
+    words ^= np.right_shift(words, np.uint64(31), out=scratch)

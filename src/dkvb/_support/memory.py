@@ -5,26 +5,27 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
-import torch
+from dkvb._support.optional import require_torch
 
 SMALL = 1 << 28  # bytes that are not worth a look at what is free
 
 
-def free_memory(device: torch.device | str = "cpu") -> int | None:
+def free_memory(device: Any = "cpu") -> int | None:
     """Return how many bytes can be allocated on a device; None where the system does not tell."""
-    if torch.device(device).type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
+    if str(device).startswith("cuda"):
+        return _gpu_memory(device)[0]
     known = [
         limit for limit in (total_memory(), _available(), _address_space()) if limit is not None
     ]
     return min(known, default=None)
 
 
-def total_memory(device: torch.device | str = "cpu") -> int | None:
+def total_memory(device: Any = "cpu") -> int | None:
     """Return the bytes that the machine, the container or the GPU has; None where nothing tells."""
-    if torch.device(device).type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[1])
+    if str(device).startswith("cuda"):
+        return _gpu_memory(device)[1]
     try:
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
@@ -32,6 +33,12 @@ def total_memory(device: torch.device | str = "cpu") -> int | None:
     with suppress(OSError, ValueError):  # no limit, or not Linux
         return min(total, int(Path("/sys/fs/cgroup/memory.max").read_text()))
     return total
+
+
+def _gpu_memory(device: Any) -> tuple[int, int]:
+    """The free bytes of a GPU, and all of them."""
+    free, total = require_torch(f"device {str(device)!r}").cuda.mem_get_info(device)
+    return int(free), int(total)
 
 
 def _available() -> int | None:

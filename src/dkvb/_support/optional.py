@@ -16,6 +16,9 @@ _NO_TELEMETRY = {
 }
 
 
+CPU_BUILDS = "https://download.pytorch.org/whl/cpu"  # of torch: 200 MB, not 3 GB
+
+
 class MissingPackageError(ImportError, ValueError):
     """A package that an encoder or a data set needs is not installed, or does not load."""
 
@@ -23,6 +26,11 @@ class MissingPackageError(ImportError, ValueError):
 def switch_telemetry_off() -> None:
     """Tell packages that report on their users not to, in this process and those it starts."""
     os.environ.update(_NO_TELEMETRY)
+
+
+def require_torch(purpose: str) -> Any:
+    """Import torch; where that fails, say what needs it and where it comes from."""
+    return require("torch", "torch", purpose)
 
 
 def require(module: str, extra: str, purpose: str) -> Any:
@@ -36,6 +44,8 @@ def require(module: str, extra: str, purpose: str) -> Any:
     """
     package = module.partition(".")[0]
     remedy = f'install it with pip install "dkvb[{extra}]"'
+    if package == "torch":
+        remedy += f"; builds for the CPU alone come with --extra-index-url {CPU_BUILDS}"
     switch_telemetry_off()
     try:
         imported = import_module(module)

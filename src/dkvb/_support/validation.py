@@ -6,6 +6,7 @@ Each error names the argument, what was expected, what came, and the remedy.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Collection, Iterator
 from functools import cache
 from numbers import Integral, Real
@@ -13,12 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from rich.filesize import decimal
-from torch import Tensor
 
 from dkvb._support import memory
+from dkvb._support.optional import require_torch
 
 
 def one_of(name: str, value: Any, options: Collection[str | None]) -> Any:
@@ -79,11 +79,13 @@ def seed(name: str, value: Any) -> int:
 def check_device(device: Any) -> None:
     """Raise for a device that is not one of ours, or not there."""
     one_of("device", str(device).split(":")[0], ("cpu", "cuda"))
-    if str(device).startswith("cuda") and not torch.cuda.is_available():
-        raise ValueError("device: expected a machine with CUDA for 'cuda'; got none; use 'cpu'")
+    if str(device).startswith("cuda"):
+        torch = require_torch(f"device {str(device)!r}")
+        if not torch.cuda.is_available():
+            raise ValueError("device: expected a machine with CUDA for 'cuda'; got none; use 'cpu'")
 
 
-def check_memory(name: str, n_bytes: int, remedy: str, device: torch.device | str = "cpu") -> None:
+def check_memory(name: str, n_bytes: int, remedy: str, device: Any = "cpu") -> None:
     """Raise MemoryError where `name` needs more bytes than are free on a device.
 
     >>> check_memory("values (C, K, Y)", 8 * 4096 * 10 * 4, "learn fewer classes")
@@ -113,19 +115,27 @@ def new_file(name: str, path: Any) -> Path:
     return place
 
 
+def is_tensor(X: Any) -> bool:
+    """Whether `X` is a tensor of torch, which is not imported for this: nobody could have made one
+    without it."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(X, torch.Tensor)
+
+
 def rows(X: Any, name: str = "X", width: int | None = None) -> Any:
     """Check, without reading it, that `X` is an array of rows: (n, m), neither 0, of real numbers.
 
     Lists become arrays; arrays, memory maps and tensors come back as they are.
     """
-    if not isinstance(X, np.ndarray | Tensor):
+    tensor = is_tensor(X)
+    if not tensor and not isinstance(X, np.ndarray):
         try:
             X = np.asarray(X)
         except ValueError as problem:
             raise ValueError(
                 f"{name}: expected rows of one length; got rows that differ ({problem})"
             ) from None
-    if isinstance(X, Tensor) and (X.layout != torch.strided or X.is_quantized or X.is_meta):
+    if tensor and (str(X.layout) != "torch.strided" or X.is_quantized or X.is_meta):
         raise TypeError(
             f"{name}: expected a dense tensor of real numbers; got layout {X.layout}, dtype "
             f"{X.dtype} on {X.device}; convert it with to_dense() or dequantize()"
@@ -139,7 +149,7 @@ def rows(X: Any, name: str = "X", width: int | None = None) -> Any:
         raise ValueError(
             f"{name}: expected at least one row and one column; got shape {tuple(X.shape)}"
         )
-    numeric = not X.is_complex() if isinstance(X, Tensor) else X.dtype.kind in "fiub"
+    numeric = not X.is_complex() if tensor else X.dtype.kind in "fiub"
     if not numeric:
         raise TypeError(f"{name}: expected real numbers; got dtype {X.dtype}; convert to float32")
     if width is not None and X.shape[1] != width:
@@ -150,36 +160,86 @@ def rows(X: Any, name: str = "X", width: int | None = None) -> Any:
     return X
 
 
-def as_float32(X: Any, name: str = "X", first_row: int = 0) -> Tensor:
-    """Rows as a float32 tensor, refused where an entry is not a finite float32."""
-    if isinstance(X, Tensor):
-        tensor = X.detach().to(torch.float32)
+def embeddings(X: Any, estimator: Any = None, fresh: bool = True) -> Any:
+    """Embeddings (n, m) for an estimator, or an error that says what is wrong with them; unless
+    `fresh`, with the features of what it learned before.
+
+    Arrays, lists and data frames become float32 arrays. Memory maps and tensors stay as they are,
+    and their entries are checked when they are read.
+    """
+    tensor, plain = is_tensor(X), _is_plain(X)
+    if tensor or isinstance(X, np.memmap):
+        found = rows(X)
+    elif plain and math.isfinite(_sum(X)):
+        found = _usable(X)
     else:
-        with np.errstate(over="ignore"):  # the check below says better what is wrong
-            array = np.ascontiguousarray(X, dtype=np.float32)
-        # Copied where read-only (memory maps): torch tensors cannot be marked read-only. A single
-        # row, reversed, counts as contiguous, but torch knows no negative strides.
-        usable = array.flags.writeable and min(array.strides, default=0) >= 0
-        tensor = torch.from_numpy(array if usable else array.copy())
-    if math.isfinite(tensor.sum()):  # as it mostly is, and then nothing is infinite or NaN
-        return tensor
-    finite = torch.isfinite(tensor).all(dim=-1)
-    if not bool(finite.all()):
-        bad = torch.nonzero(~finite)[:, 0]
+        from sklearn.utils import check_array  # slow to import, and modules do without it
+
+        given = np.asarray(X) if isinstance(X, list | tuple) else X
+        if getattr(getattr(given, "dtype", None), "kind", "f") in "USMm":  # "0.5" would become 0.5
+            raise TypeError(f"X: expected numbers; got dtype {given.dtype}; convert to float32")
+        with np.errstate(over="ignore", invalid="ignore"):  # the check says better what is wrong
+            how = {"dtype": np.float32, "order": "C", "estimator": estimator, "input_name": "X"}
+            found = np.asarray(_usable(check_array(given, **how)))
+    # Neither has names of features, and scikit-learn takes long to find out. It warns of arrays
+    # where there were names before.
+    unnamed = tensor or (plain and not hasattr(estimator, "feature_names_in_"))
+    unnamed = unnamed and X.shape[1] == getattr(estimator, "n_features_in_", None)
+    if not fresh and not unnamed:
+        from sklearn.utils.validation import validate_data
+
+        validate_data(estimator, X, reset=False, skip_check_array=True)
+    return found
+
+
+def _is_plain(X: Any) -> bool:
+    """Whether scikit-learn would return `X` as it is, if its numbers are finite: it takes long to
+    find that out, and a service asks it with every request."""
+    if type(X) is not np.ndarray or X.dtype != np.float32 or X.ndim != 2 or not X.size:
+        return False
+    return X.flags.c_contiguous
+
+
+def _sum(array: NDArray[Any]) -> float:
+    """The sum of all numbers: where it is finite, as it mostly is, each of them is."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return float(array.sum())
+
+
+def as_float32(X: Any, name: str = "X", first_row: int = 0) -> NDArray[np.float32]:
+    """Rows as a float32 array that can be written to, refused where an entry is not a finite
+    float32."""
+    if is_tensor(X):
+        X = X.detach().float().cpu().numpy()
+    with np.errstate(over="ignore", invalid="ignore"):  # the check below says better what is wrong
+        array = _usable(np.ascontiguousarray(X, dtype=np.float32))
+    if not math.isfinite(_sum(array)):
+        check_finite(np.isfinite(array).all(axis=-1), name, first_row)
+    return array
+
+
+def check_finite(finite: NDArray[np.bool_], name: str, first_row: int) -> None:
+    """Raise unless every row is finite (n,); `first_row` is the number of the first of them."""
+    bad = np.flatnonzero(~finite)
+    if len(bad):
         raise ValueError(
             f"{name}: expected finite float32 numbers; got NaN or infinity in {len(bad)} row(s), "
             f"the first is row {first_row + int(bad[0])}; drop or repair those rows"
         )
-    return tensor
 
 
-def chunks(
-    X: Any, size: int, name: str = "X", device: torch.device | str = "cpu"
-) -> Iterator[tuple[slice, Tensor]]:
-    """Yield (slice, float32 rows on `device`) over X, never holding more than `size` rows."""
+def _usable(array: NDArray[Any]) -> NDArray[Any]:
+    """The array, or a copy that torch can share: it knows neither read-only tensors (of memory
+    maps) nor negative strides (a single row, reversed, counts as contiguous)."""
+    usable = array.flags.writeable and min(array.strides, default=0) >= 0
+    return array if usable else array.copy()
+
+
+def chunks(X: Any, size: int, name: str = "X") -> Iterator[tuple[slice, NDArray[np.float32]]]:
+    """Yield (slice, float32 rows) over X, never holding more than `size` rows."""
     for start in range(0, X.shape[0], size):
         part = slice(start, min(start + size, X.shape[0]))
-        yield part, as_float32(X[part], name, first_row=start).to(device)
+        yield part, as_float32(X[part], name, first_row=start)
 
 
 MOST_ROWS = 10**9  # of one call, each counted as often as its weight says
@@ -191,7 +251,7 @@ def repeated(sample_weight: Any, n: int) -> NDArray[np.int64]:
     >>> repeated([2, 0, 1], 3)
     array([0, 0, 2])
     """
-    if isinstance(sample_weight, Tensor):
+    if is_tensor(sample_weight):
         sample_weight = sample_weight.detach().cpu()
     weight = np.asarray(sample_weight)
     if weight.shape != (n,) or weight.dtype.kind not in "iufb":

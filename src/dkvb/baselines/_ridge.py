@@ -10,9 +10,12 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
+from scipy.linalg.blas import dgemm
 
+Floats = NDArray[np.float64]
 GRID = tuple(10.0 ** (1 - step / 4) for step in range(23))  # 10 … 10^-4.5, four per decade
 TOLERANCE = 0.05  # how much more than the lowest squared error a smaller λ may cost
 _DEFAULT = 0.01  # λ where there are no rows to choose by
@@ -24,25 +27,35 @@ _FIRST = 8  # index in the grid where the search starts: 0.1
 class Moments:
     """Sums over rows with features φ (M,) of classes 0 … Y − 1."""
 
-    gram: Tensor  # (M, M) float64, Σφφᵀ
-    cross: Tensor  # (M, Y) float64, Σφyᵀ
-    counts: Tensor  # (Y,) float64, rows of each class
+    gram: Floats  # (M, M) float64, Σφφᵀ
+    cross: Floats  # (M, Y) float64, Σφyᵀ
+    counts: Floats  # (Y,) float64, rows of each class
 
-    def squared_error(self, values: Tensor) -> float:
+    def squared_error(self, values: Floats) -> float:
         """Return Σ‖y − Vᵀφ‖² over the rows for values V (M, Y)."""
         fitted = (values * (self.gram @ values)).sum() - 2 * (values * self.cross).sum()
         return max(0.0, float(self.counts.sum() + fitted))  # a perfect fit is rounded below 0
 
 
-def solve(gram: Tensor, cross: Tensor, lam: float) -> Tensor | None:
+def add_product(total: Floats, a: Floats, b: Floats) -> None:
+    """Add aᵀb to `total`, in its memory: a product of its own would be as large."""
+    if total.size and len(a):  # BLAS refuses empty arrays; it stores columns, hence (aᵀb)ᵀ = bᵀa
+        dgemm(1.0, b.T, a.T, beta=1.0, c=total.T, trans_b=True, overwrite_c=True)
+
+
+def solve(gram: Floats, cross: Floats, lam: float) -> Floats | None:
     """Return V (M, Y) for λ = `lam`, or None where rounding left G + λI not positive definite."""
-    system = gram.clone()
-    system.diagonal().add_(lam * float(gram.trace()) / len(gram))
-    factor, failed = torch.linalg.cholesky_ex(system)
-    return None if bool(failed) else torch.cholesky_solve(cross, factor)
+    system = gram.T.copy(order="F")  # which LAPACK overwrites; a copy in rows it would copy again
+    system.ravel(order="K")[:: len(gram) + 1] += lam * float(gram.trace()) / len(gram)
+    try:
+        factor = cho_factor(system, overwrite_a=True)
+    except LinAlgError:
+        return None
+    values: Floats = cho_solve(factor, cross)
+    return values
 
 
-def fit(learned: Moments, held: Moments) -> tuple[Tensor, float]:
+def fit(learned: Moments, held: Moments) -> tuple[Floats, float]:
     """Return values (M, Y) from all rows, and the λ that was chosen by the held-out rows.
 
     It is the smallest λ of the grid whose squared error is within 5 % of the lowest. The lowest
@@ -51,7 +64,7 @@ def fit(learned: Moments, held: Moments) -> tuple[Tensor, float]:
     """
     gram, cross = learned.gram + held.gram, learned.cross + held.cross
     if float(gram.trace()) <= 0:
-        return torch.zeros_like(cross), _DEFAULT
+        return np.zeros_like(cross), _DEFAULT
     lam = _DEFAULT
     if float(learned.gram.trace()) > 0 and float(held.gram.trace()) > 0:
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from dkvb._support.hashing import epoch_orders
 from dkvb.baselines._consolidation import add_pull
 from dkvb.baselines._optimizers import OPTIMIZERS, Rates, Tensors
+from dkvb.kernels.hashing import epoch_orders
 
 if TYPE_CHECKING:
     from dkvb.baselines.gradient import GradientClassifier

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from dkvb._support.files import State
-from dkvb._support.validation import check_device, positive_int, real
-from dkvb.baselines._blocks import in_blocks
+from dkvb._support.validation import positive_int, real
 from dkvb.estimators.base import Columns, Floats, Rows, StreamClassifier
 
 _BLOCK = 1024  # samples at a time, which bounds memory
@@ -45,7 +44,6 @@ class FlyClassifier(StreamClassifier):
         learning_rate: float = 0.005,
         epochs: int = 1,
         random_state: int | np.random.RandomState | None = 0,
-        device: str = "cpu",
     ) -> None:
         self.n_cells = n_cells
         self.n_inputs = n_inputs
@@ -53,11 +51,6 @@ class FlyClassifier(StreamClassifier):
         self.learning_rate = learning_rate
         self.epochs = epochs
         self.random_state = random_state
-        self.device = device
-
-    def __getstate__(self) -> dict[str, Any]:
-        state: dict[str, Any] = super().__getstate__()
-        return state | {"_wired": []} if "_wired" in state else state  # is recomputed
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -70,58 +63,54 @@ class FlyClassifier(StreamClassifier):
         real("share", self.share, low=0, high=1, low_open=True)
         real("learning_rate", self.learning_rate, low=0, low_open=True)
         positive_int("epochs", self.epochs)
-        check_device(self.device)
 
     def _start(self, width: int) -> None:
-        generator = torch.Generator().manual_seed(self._seed(self.random_state))
+        generator = np.random.default_rng(self._seed(self.random_state))
         wired = min(self.n_inputs, width)
-        chance = torch.rand(self.n_cells, width, generator=generator)
-        self._inputs = chance.topk(wired, dim=1).indices.int()  # (cells, inputs)
-        self._sums = torch.zeros(0, self.n_cells, dtype=torch.float64, device=self.device)
+        chance = generator.random((self.n_cells, width), dtype=np.float32)
+        self._inputs = _highest(chance, wired).astype(np.int32)  # (cells, inputs)
+        self._sums = np.zeros((0, self.n_cells))
         self._seen = np.zeros(0, np.bool_)  # (Y,)
-        self._wired: list[Tensor] = []
 
-    def _projection(self) -> Tensor:
-        """Return the projection as a matrix (m, cells), made from its indices on first use."""
-        if not self._wired:
-            projection = torch.zeros(self.n_features_in_, self.n_cells)
-            projection.scatter_(0, self._inputs.T.long(), 1.0)
-            self._wired.append(projection.to(self.device))
-        return self._wired[0]
+    def _projection(self) -> Any:
+        """Return the projection as a sparse matrix (cells, m), whose products add up the inputs of
+        a cell in their order, whatever the batch."""
+        shape, places = (self.n_cells, self.n_features_in_), self._inputs.ravel()
+        ends = np.arange(self.n_cells + 1) * self._inputs.shape[1]
+        return csr_array((np.ones(len(places), np.float32), places, ends), shape)
 
     def _grow(self, n_columns: int) -> None:
         new = n_columns - len(self._sums)
-        self._sums = torch.nn.functional.pad(self._sums, (0, 0, 0, new))
+        self._sums = np.pad(self._sums, ((0, new), (0, 0)))
         self._seen = np.pad(self._seen, (0, new))
 
     def _learn(self, rows: Rows, columns: Columns) -> None:
-        x, y = torch.from_numpy(rows), torch.from_numpy(columns).to(self.device)
-        for block, labels in zip(x.split(_BLOCK), y.split(_BLOCK), strict=True):
-            active, strength = self._cells(block)
-            places = labels[:, None] * self.n_cells + active  # (n, kept)
+        for start in range(0, len(rows), _BLOCK):
+            part = slice(start, start + _BLOCK)
+            active, strength = self._cells(rows[part])
             # Whole numbers: their sum does not depend on the order.
-            added = (strength.double() * _UNIT).round_() * self.epochs
-            self._sums.view(-1).index_add_(0, places.flatten(), added.flatten())
+            added = np.rint(strength.astype(np.float64) * _UNIT) * self.epochs
+            np.add.at(self._sums, (columns[part, None], active), added)
         self._seen[np.unique(columns)] = True
 
-    def _cells(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def _cells(self, x: Rows) -> tuple[NDArray[np.intp], Rows]:
         """Return the active cells of samples (n, m) and their strengths, both (n, kept)."""
         kept = max(1, int(self.share * self.n_cells))
-        low, high = x.aminmax(dim=1, keepdim=True)
-        scaled = (x - low) / (high - low).clamp_(min=torch.finfo(x.dtype).tiny)
-        projection = self._projection()
-        sums = in_blocks(lambda block: block.to(self.device) @ projection, scaled)
-        strength, active = sums.topk(kept, dim=1)  # (n, kept), the highest first
-        return active, strength / strength[:, :1].clamp(min=torch.finfo(x.dtype).tiny)
+        low, high = x.min(axis=1, keepdims=True), x.max(axis=1, keepdims=True)
+        scaled = (x - low) / np.maximum(high - low, _TINY)
+        sums = np.ascontiguousarray((self._projection() @ scaled.T).T)  # (n, cells)
+        active = _highest(sums, kept)  # (n, kept)
+        strength = np.take_along_axis(sums, active, axis=1)
+        return active, strength / np.maximum(strength.max(axis=1, keepdims=True), _TINY)
 
     def _scores(self, rows: Rows) -> Floats:
-        weights = (self.learning_rate / _UNIT * self._sums).clamp_(max=1.0)  # (Y, cells)
+        weights = np.minimum(self.learning_rate / _UNIT * self._sums, 1.0)  # (Y, cells)
         scores = []
-        for block in torch.from_numpy(rows).split(_BLOCK):
-            active, strength = self._cells(block)
-            answers = torch.zeros(len(block), self.n_cells, device=self.device, dtype=torch.float64)
-            answers.scatter_(1, active, strength.double())
-            scores.append((answers @ weights.T).cpu().numpy())
+        for start in range(0, len(rows), _BLOCK):
+            active, strength = self._cells(rows[start : start + _BLOCK])
+            answers = np.zeros((len(active), self.n_cells))
+            np.put_along_axis(answers, active, strength, axis=1)
+            scores.append(answers @ weights.T)
         result: Floats = np.concatenate(scores)  # (n, Y)
         result[:, ~self._seen] = -np.inf  # classes without samples are never predicted
         return result
@@ -132,14 +121,21 @@ class FlyClassifier(StreamClassifier):
     def _recall(self, state: State, n_columns: int) -> None:
         width = self.n_features_in_
         wired = (self.n_cells, min(self.n_inputs, width))
-        inputs = torch.from_numpy(state.array("inputs", np.int32, wired))
+        inputs = state.array("inputs", np.int32, wired)
         if int(inputs.min()) < 0 or int(inputs.max()) >= width:
             raise state.damaged(f"inputs: expected numbers from 0 to {width - 1}")
         self._inputs = inputs
-        sums = state.array("sums", np.float64, (n_columns, self.n_cells))
-        self._sums = torch.from_numpy(sums).to(self.device)
+        self._sums = state.array("sums", np.float64, (n_columns, self.n_cells))
         self._seen = state.array("seen", np.bool_, (n_columns,))
-        self._wired = []
 
 
+def _highest(values: Rows, k: int) -> NDArray[np.intp]:
+    """Return the places of the k highest values of each row (n, k); of equals, the first ones."""
+    least = np.partition(values, -k, axis=1)[:, -k, None]
+    above, equal = values > least, values == least
+    missing = k - above.sum(axis=1, keepdims=True)
+    return np.nonzero(above | (equal & (equal.cumsum(axis=1) <= missing)))[1].reshape(-1, k)
+
+
+_TINY = np.finfo(np.float32).tiny
 _UNIT = 2.0**24  # strengths in (0, 1] are learned as whole multiples of 1 / _UNIT

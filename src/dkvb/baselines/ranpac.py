@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
-import torch
-from torch import Tensor
 
 from dkvb._support.files import State
 from dkvb._support.hashing import content_hash
-from dkvb._support.validation import check_device, one_of, positive_int
-from dkvb.baselines._blocks import in_blocks
-from dkvb.baselines._ridge import Moments, fit
+from dkvb._support.validation import one_of, positive_int
+from dkvb.baselines._ridge import Moments, add_product, fit
 from dkvb.estimators.base import (
     CLASS_WEIGHTS,
     Columns,
@@ -52,12 +47,10 @@ class RanPACClassifier(StreamClassifier):
         n_features: int = 10240,
         class_weight: str | None = None,
         random_state: int | np.random.RandomState | None = 0,
-        device: str = "cpu",
     ) -> None:
         self.n_features = n_features
         self.class_weight = class_weight
         self.random_state = random_state
-        self.device = device
 
     @property
     def ridge_(self) -> float:
@@ -67,47 +60,45 @@ class RanPACClassifier(StreamClassifier):
     def _check_settings(self) -> None:
         positive_int("n_features", self.n_features)
         one_of("class_weight", self.class_weight, CLASS_WEIGHTS)
-        check_device(self.device)
 
     def _start(self, width: int) -> None:
-        generator = torch.Generator().manual_seed(self._seed(self.random_state))
-        projection = torch.randn(width, self.n_features, generator=generator)  # (m, M)
-        self._projection = projection.to(self.device)
-        M = self.n_features
-        zeros = partial(torch.zeros, dtype=torch.float64, device=self.device)
-        self._gram = zeros((2, M, M))  # of samples learned from, and held out
-        self._cross = zeros((2, M, 0))
-        self._counts = zeros((2, 0))
-        self._solved: list[tuple[Tensor, float]] = []
+        M, generator = self.n_features, np.random.default_rng(self._seed(self.random_state))
+        self._projection = generator.standard_normal((width, M), dtype=np.float32)  # (m, M)
+        self._gram = np.zeros((2, M, M))  # of samples learned from, and held out
+        self._cross = np.zeros((2, M, 0))
+        self._counts = np.zeros((2, 0))
+        self._solved: list[tuple[Floats, float]] = []
 
     def _grow(self, n_columns: int) -> None:
         new = n_columns - self._counts.shape[1]
         if new:
-            self._cross = torch.nn.functional.pad(self._cross, (0, new))
-            self._counts = torch.nn.functional.pad(self._counts, (0, new))
+            self._cross = np.pad(self._cross, ((0, 0), (0, 0), (0, new)))
+            self._counts = np.pad(self._counts, ((0, 0), (0, new)))
             self._solved.clear()
 
     def _learn(self, rows: Rows, columns: Columns) -> None:
         n_columns = self._counts.shape[1]
         for start in range(0, len(rows), _LEARNED_ROWS):
             part = slice(start, start + _LEARNED_ROWS)
-            block = torch.from_numpy(rows[part])
-            held = (content_hash(block) % _HELD_OUT == 0).to(self.device)
-            features = self._features(block).double()  # (block, M)
-            labels = torch.from_numpy(columns[part]).to(self.device)
+            held = content_hash(rows[part]) % _HELD_OUT == 0
+            features = self._features(rows[part])  # (block, M)
             for index, chosen in enumerate((~held, held)):
-                phi = features[chosen]
-                one_hot = torch.nn.functional.one_hot(labels[chosen], n_columns).double()
-                self._gram[index].addmm_(phi.T, phi)
-                self._cross[index].addmm_(phi.T, one_hot)
-                self._counts[index] += one_hot.sum(dim=0)
+                phi = features[chosen].astype(np.float64)
+                one_hot = np.zeros((len(phi), n_columns))
+                one_hot[np.arange(len(phi)), columns[part][chosen]] = 1
+                add_product(self._gram[index], phi, phi)
+                add_product(self._cross[index], phi, one_hot)
+                self._counts[index] += one_hot.sum(axis=0)
         self._solved.clear()
 
-    def _features(self, x: Tensor) -> Tensor:
+    def _features(self, x: Rows) -> Rows:
         """Return φ = max(0, xW) (n, M), independent of the batching."""
-        return in_blocks(lambda block: (block.to(self.device) @ self._projection).relu_(), x)
+        # In float64 and then rounded: in float32 the order of sums, and with it the last bits,
+        # would depend on where in a batch a row stands.
+        product = x.astype(np.float64) @ self._projection.astype(np.float64)
+        return np.maximum(product, 0).astype(np.float32)
 
-    def _solution(self) -> tuple[Tensor, float]:
+    def _solution(self) -> tuple[Floats, float]:
         """Return values (M, Y) and λ."""
         if not self._solved:  # a cache, filled on first use after learning
             learned, held = map(Moments, self._gram, self._cross, self._counts)
@@ -120,28 +111,25 @@ class RanPACClassifier(StreamClassifier):
         )
 
     def _recall(self, state: State, n_columns: int) -> None:
-        M, device = self.n_features, self.device
+        M = self.n_features
         shapes = {"gram": (2, M, M), "cross": (2, M, n_columns), "counts": (2, n_columns)}
-        found = {
-            name: torch.from_numpy(state.array(name, np.float64, shape)).to(device)
-            for name, shape in shapes.items()
-        }
+        found = {name: state.array(name, np.float64, shape) for name, shape in shapes.items()}
         for name, sums in found.items():
-            if sums.numel() and not all(bool(end.isfinite()) for end in sums.aminmax()):
+            if sums.size and not (np.isfinite(sums.min()) and np.isfinite(sums.max())):
                 raise state.damaged(f"tensor {name!r}: expected finite numbers")
         self._gram, self._cross, self._counts = found["gram"], found["cross"], found["counts"]
         shape = (self.n_features_in_, M)
-        self._projection = torch.from_numpy(state.array("projection", np.float32, shape)).to(device)
+        self._projection = state.array("projection", np.float32, shape)
         self._solved = []
 
     def _scores(self, rows: Rows) -> Floats:
         values = self._solution()[0]  # (M, Y)
         scores = [
-            (self._features(block).double() @ values).cpu().numpy()
-            for block in torch.from_numpy(rows).split(_LEARNED_ROWS)
+            self._features(rows[start : start + _LEARNED_ROWS]).astype(np.float64) @ values
+            for start in range(0, len(rows), _LEARNED_ROWS)
         ]
         result: Floats = np.concatenate(scores)  # (n, Y)
-        counts = self._counts.sum(dim=0).cpu().numpy()  # (Y,)
+        counts = self._counts.sum(axis=0)  # (Y,)
         if self.class_weight == "balanced":
             result *= class_factors(counts)
         result[:, counts == 0] = -np.inf  # classes without samples are never predicted

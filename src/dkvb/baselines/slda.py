@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike
-from torch import Tensor
+from scipy.linalg import cho_factor, cho_solve
 
 from dkvb._support.files import State
-from dkvb._support.validation import check_device, one_of, real
+from dkvb._support.validation import one_of, real
 from dkvb.estimators.base import (
     Columns,
     Floats,
@@ -39,9 +38,8 @@ class SLDAClassifier(StreamClassifier):
     array(['a', 'b'], dtype='<U1')
     """
 
-    def __init__(self, *, shrinkage: float | str = 1e-4, device: str = "cpu") -> None:
+    def __init__(self, *, shrinkage: float | str = 1e-4) -> None:
         self.shrinkage = shrinkage
-        self.device = device
 
     def predict_proba(self, X: ArrayLike) -> Floats:
         """Return class probabilities (n, Y) under equal priors."""
@@ -52,13 +50,12 @@ class SLDAClassifier(StreamClassifier):
             one_of("shrinkage, unless a number", self.shrinkage, ("oas",))
         else:
             real("shrinkage", self.shrinkage, low=0, high=1)
-        check_device(self.device)
 
     def _start(self, width: int) -> None:
         self._sums = np.zeros((0, width))  # (Y, m)
         self._counts = np.zeros(0, np.int64)  # (Y,)
-        self._second = torch.zeros(width, width, dtype=torch.float64, device=self.device)  # Σxxᵀ
-        self._solved: list[tuple[Tensor, Tensor]] = []
+        self._second = np.zeros((width, width))  # Σxxᵀ
+        self._solved: list[tuple[Floats, Floats]] = []
 
     def _grow(self, n_columns: int) -> None:
         new = n_columns - len(self._counts)
@@ -72,8 +69,7 @@ class SLDAClassifier(StreamClassifier):
             sums, counts = class_sums(block, columns[part], len(self._counts))
             self._sums += sums
             self._counts += counts
-            x = torch.from_numpy(block).to(self.device)
-            self._second.addmm_(x.T, x)
+            self._second += block.T @ block
         self._solved.clear()
 
     def _learned(self) -> State:
@@ -83,7 +79,7 @@ class SLDAClassifier(StreamClassifier):
         m = self.n_features_in_
         self._sums = state.array("sums", np.float64, (n_columns, m))
         self._counts = state.whole_numbers("counts", (n_columns,))
-        self._second = torch.from_numpy(state.array("second", np.float64, (m, m))).to(self.device)
+        self._second = state.array("second", np.float64, (m, m))
         self._solved = []
 
     def _scores(self, rows: Rows) -> Floats:
@@ -95,33 +91,31 @@ class SLDAClassifier(StreamClassifier):
         )  # classes without samples are never predicted
         for start in range(0, len(rows), _BLOCK):
             part = slice(start, start + _BLOCK)
-            x = torch.from_numpy(rows[part]).to(self.device, torch.float64)
-            scores[part, self._counts > 0] = torch.addmm(bias, x, weights).cpu().numpy()
+            scores[part, self._counts > 0] = rows[part].astype(np.float64) @ weights + bias
         return scores
 
-    def _discriminants(self) -> tuple[Tensor, Tensor]:
+    def _discriminants(self) -> tuple[Floats, Floats]:
         """Return weights Σ⁻¹μ and biases −½ μᵀΣ⁻¹μ of the linear scores."""
         seen = self._counts > 0
-        counts = torch.from_numpy(self._counts[seen]).to(self.device, torch.float64)  # (seen,)
-        means = torch.from_numpy(self._sums[seen]).to(self.device) / counts[:, None]  # (seen, m)
+        counts = self._counts[seen]  # (seen,)
+        means = self._sums[seen] / counts[:, None]  # (seen, m)
         n, m = float(counts.sum()), means.shape[1]
         covariance = (self._second - (means.T * counts) @ means) / n  # (m, m)
         level = float(covariance.trace()) / m
         if level <= 0:  # no variance within classes
-            covariance, level = torch.eye(m, dtype=torch.float64, device=self.device), 1.0
+            covariance, level = np.eye(m), 1.0
         shrinkage = _oas(covariance, n) if self.shrinkage == "oas" else float(self.shrinkage)
         # At shrinkage 0 directions without any variance would have infinite weight.
         ridge = max(shrinkage, 1e-12) * level
         covariance = (1 - shrinkage) * covariance
-        covariance.diagonal().add_(ridge)
-        centre = means.mean(dim=0)  # reduces rounding errors
-        factor = torch.linalg.cholesky(covariance)
-        weights = torch.cholesky_solve((means - centre).T, factor)  # (m, seen)
-        bias = -0.5 * ((means + centre).T * weights).sum(dim=0)
+        covariance.flat[:: m + 1] += ridge
+        centre = means.mean(axis=0)  # reduces rounding errors
+        weights = cho_solve(cho_factor(covariance), (means - centre).T)  # (m, seen)
+        bias = -0.5 * ((means + centre).T * weights).sum(axis=0)
         return weights, bias
 
 
-def _oas(covariance: Tensor, n: float) -> float:
+def _oas(covariance: Floats, n: float) -> float:
     """Return the oracle approximating shrinkage from the traces of Σ and Σ² of n samples."""
     m = covariance.shape[0]
     level = float(covariance.trace()) / m

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dkvb._support import validation
 from dkvb.bottleneck.lazy_rows import picked
+from dkvb.bottleneck.rows import as_tensor
 from dkvb.kernels.nearest import KeyIndex, refine, search
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Batch:
     keys : Keys
         The frozen keys that give codes.
     X : array, memory map or tensor (n, m), or None
-        Embeddings that `embeddings` has returned; None where only codes were kept.
+        Embeddings that `validation.embeddings` has returned; None where only codes were kept.
     codes : Tensor (n, C), optional
         Codes that are known already.
     """
@@ -85,8 +85,7 @@ class Batch:
         if checked:
             found = ((part, torch.from_numpy(self.X[part]).to(device)) for part in parts)
         else:
-            read = validation.as_float32
-            found = ((part, read(self.X[part], "X", part.start).to(device)) for part in parts)
+            found = ((part, as_tensor(self.X[part], "X", part.start).to(device)) for part in parts)
         if not centred:
             return found
         change = self.keys.conditioning.centred
@@ -115,36 +114,6 @@ class Batch:
         self.known_codes = codes
         if distances:
             self._distances = squared
-
-
-def embeddings(X: Any, estimator: Any = None, fresh: bool = True) -> Any:
-    """Embeddings (n, m) for an estimator, or an error that says what is wrong with them; unless
-    `fresh`, with the features of what it learned before.
-
-    Arrays, lists and data frames become float32 arrays. Memory maps and tensors stay as they are,
-    and their entries are checked when they are read.
-    """
-    if isinstance(X, np.memmap | Tensor):
-        rows = validation.rows(X)
-    else:
-        from sklearn.utils import check_array  # the model itself needs torch and NumPy alone
-
-        given = np.asarray(X) if isinstance(X, list | tuple) else X
-        if getattr(getattr(given, "dtype", None), "kind", "f") in "USMm":  # "0.5" would become 0.5
-            raise TypeError(f"X: expected numbers; got dtype {given.dtype}; convert to float32")
-        with np.errstate(over="ignore", invalid="ignore"):  # the check says better what is wrong
-            how = {"dtype": np.float32, "order": "C", "estimator": estimator, "input_name": "X"}
-            array = check_array(given, **how)
-        # torch knows neither read-only tensors nor negative strides, which a single row may have.
-        usable = array.flags.writeable and min(array.strides) >= 0
-        rows = np.asarray(array if usable else array.copy())
-    # Tensors have no names of features, and scikit-learn takes long to find out.
-    unnamed = isinstance(X, Tensor) and X.shape[1] == getattr(estimator, "n_features_in_", None)
-    if not fresh and not unnamed:
-        from sklearn.utils.validation import validate_data
-
-        validate_data(estimator, X, reset=False, skip_check_array=True)
-    return rows
 
 
 def nearest_keys(

@@ -16,8 +16,9 @@ from torch import Tensor
 
 from dkvb._support import arrow, validation
 from dkvb._support.files import State
+from dkvb._support.validation import embeddings
 from dkvb.bottleneck import growth, sgd
-from dkvb.bottleneck.batch import Batch, embeddings
+from dkvb.bottleneck.batch import Batch
 from dkvb.bottleneck.explain import Explanation
 from dkvb.bottleneck.fit_keys import fit_keys
 from dkvb.bottleneck.key_data import subsample

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from dkvb._support import arrow, validation
-from dkvb._support.hashing import bits, epoch_order
+from dkvb._support.hashing import bits
 from dkvb._support.validation import check_memory
 from dkvb.bottleneck.conditioning import fit_conditioning
 from dkvb.bottleneck.heads import Conditioning, Projection
@@ -25,6 +25,7 @@ from dkvb.bottleneck.key_data import Rows, rows_of
 from dkvb.bottleneck.keys import KeyReport, Keys, first_of_equals
 from dkvb.bottleneck.projection import make_projection
 from dkvb.kernels import kmeans
+from dkvb.kernels.hashing import epoch_order
 
 METHODS = ("ema", "ema-reference", "lloyd", "sample")
 UNCHANGED = ("ema-reference", "sample")  # whose keys may be rows
@@ -357,7 +358,7 @@ def _drawn(n: int, books: Tensor, fit: FitSettings) -> Tensor:
     row = torch.arange(n, device=books.device)
     place = torch.arange(fit.n_pairs, device=books.device)
     order = torch.argsort(bits(fit.seed, books, 1, row), dim=1, stable=True)
-    drawn = bits(fit.seed, books, 2, place) % n
+    drawn: Tensor = bits(fit.seed, books, 2, place) % n
     distinct = min(n, fit.n_pairs)
     drawn[:, :distinct] = order[:, :distinct]
     return drawn

@@ -11,9 +11,10 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from dkvb._support import validation
-from dkvb._support.hashing import content_hash
 from dkvb.bottleneck.keys import Keys, first_of_equals
+from dkvb.bottleneck.rows import as_tensor
 from dkvb.kernels import kmeans
+from dkvb.kernels.hashing import content_hash
 
 MOST_ROWS = 1 << 13
 PASSES = 3  # of Lloyd's algorithm
@@ -26,7 +27,7 @@ def grow(keys: Keys, X: Any, selected: Tensor, n_new: int) -> Keys:
     appended where a codebook has no such place left; every selected key stays where it is. Spread
     and novelty still compare with the rows that the first keys were fitted to.
     """
-    X = validation.as_float32(validation.rows(X, width=keys.width)).to(keys.device)
+    X = as_tensor(validation.rows(X, width=keys.width)).to(keys.device)
     chosen = X[torch.argsort(content_hash(X), stable=True)[:MOST_ROWS]]  # whatever their order
     heads = keys.heads(chosen)  # (n, C, d)
     size = float(heads.square().mean().sqrt())

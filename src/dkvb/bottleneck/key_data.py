@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from dkvb._support import validation
-from dkvb._support.hashing import content_hash
+from dkvb.bottleneck.rows import as_tensor, chunks
+from dkvb.kernels.hashing import content_hash
 
 HELD_OUT_EVERY = 10  # one row in ten, picked by its content, measures the keys and fits none
 HELD_OUT_MOST = 2000
@@ -86,7 +87,7 @@ def subsample(X: Any, most: int = 1 << 17) -> Any:
     if len(X) <= most:
         return X
     hashes = torch.empty(len(X), dtype=torch.int64)  # small pieces would fragment the heap
-    for part, x in validation.chunks(X, CHUNK_ROWS):
+    for part, x in chunks(X, CHUNK_ROWS):
         hashes[part] = content_hash(x)
     rows = torch.sort(torch.argsort(hashes, stable=True)[:most]).values
     return X[rows if isinstance(X, Tensor) else rows.numpy()]
@@ -107,7 +108,7 @@ class _ArrayRows:
         self._n_rows = n
 
     def _chunks(self) -> Iterator[tuple[slice, Tensor]]:
-        return validation.chunks(self._X, CHUNK_ROWS, "X", self._device)
+        return chunks(self._X, CHUNK_ROWS, "X", self._device)
 
     def sample(self) -> Iterator[Tensor]:
         """The rows that fit, batch by batch."""
@@ -124,7 +125,7 @@ class _ArrayRows:
         rows = torch.nonzero(chosen)[:HELD_OUT_MOST, 0]
         at = rows.to(self._X.device) if isinstance(self._X, Tensor) else rows.cpu().numpy()
         picked = self._X[at]
-        return validation.as_float32(picked).to(self._device)
+        return as_tensor(picked).to(self._device)
 
     def groups(self, n_codebooks: int, key_dim: int) -> list[slice]:
         budget = GROUP_BYTES.get(self._device.type, GROUP_BYTES["cpu"])
@@ -166,7 +167,7 @@ class _StreamRows:
 
     def _checked(self, flat: Any) -> Tensor:
         width = self._begun[0].shape[1] if self._begun else None
-        return validation.as_float32(validation.rows(flat, "X", width)).to(self._device)
+        return as_tensor(validation.rows(flat, "X", width)).to(self._device)
 
     def _fitting(self, x: Tensor) -> Tensor:
         return x[~_held(x)] if self._spare else x

@@ -15,9 +15,11 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from dkvb._support import files, validation
-from dkvb._support.hashing import bits, content_hash
+from dkvb._support.hashing import bits
 from dkvb.bottleneck.batch import chunk_elements, nearest_keys
 from dkvb.bottleneck.heads import Conditioning, Projection
+from dkvb.bottleneck.rows import as_tensor, chunks
+from dkvb.kernels.hashing import content_hash
 from dkvb.kernels.nearest import KeyIndex, build_index, decide
 
 HASHED_ELEMENTS = (1 << 20, 1 << 28)  # of keys that are compared at a time, on a CPU and on a GPU
@@ -103,7 +105,7 @@ class Keys:
 
     def heads(self, X: Any) -> Tensor:
         """The heads of embeddings (n, m), all at once: (n, C, d) float64."""
-        X = validation.as_float32(validation.rows(X, width=self.width)).to(self.device)
+        X = as_tensor(validation.rows(X, width=self.width)).to(self.device)
         return self.projection(self.conditioning(X))
 
     def codes(
@@ -152,7 +154,7 @@ class Keys:
         named = codes if codes.ndim == 3 else codes[:, :, None]  # (n, C, top)
         out = torch.empty(named.shape, dtype=torch.float64, device=self.device)
         size = max(1, self.chunk_rows // named.shape[2])
-        for part, x in validation.chunks(X, size, "X", self.device):
+        for part, x in chunks(X, size, "X", self.device):
             rows, _ = self.conditioning.with_error(self.conditioning.centred(x))
             out[part] = self.projection.distances(rows, self.keys, named[part])
         return out.view(codes.shape)
@@ -196,7 +198,7 @@ class Keys:
         self, X: Any, index: KeyIndex, allowed: Tensor, top: int
     ) -> Iterator[tuple[slice, Tensor, int]]:
         """Canonical codes by chunks: (slice, codes (r, C, top), how many were decided again)."""
-        for part, x in validation.chunks(X, self.chunk_rows, "X", self.device):
+        for part, x in chunks(X, self.chunk_rows, "X", self.device):
             z = self.conditioning.centred(x)
             codes, _, decided_again = nearest_keys(self, z, index, allowed, top)
             yield part, codes, decided_again

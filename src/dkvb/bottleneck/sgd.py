@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag, pad
 
-from dkvb._support.hashing import epoch_orders
 from dkvb.bottleneck.values import flat_codes
+from dkvb.kernels.hashing import epoch_orders
 from dkvb.kernels.sgd import epochs_on, pool, push, step
 
 ORDERS_AT_ONCE = 1 << 24  # row numbers of epochs drawn ahead: 128 MB

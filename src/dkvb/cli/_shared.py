@@ -18,6 +18,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from dkvb._support.optional import require_torch
+
 
 class Device(StrEnum):
     """Where to compute."""
@@ -134,9 +136,7 @@ def parse_seeds(text: str) -> tuple[int, ...]:
 
 
 def available(device: Device) -> str:
-    import torch
-
-    if device is Device.cuda and not torch.cuda.is_available():
+    if device is Device.cuda and not require_torch("--device cuda").cuda.is_available():
         raise ValueError(
             "--device: expected a device that is here; got cuda, and torch sees none; use cpu"
         )

@@ -314,7 +314,7 @@ def _encoder_of(found: Any, name: str, items: ItemOptions, allow_download: bool)
 
 
 def _export_onnx(classifier: Any, out: Path, dtype: Dtype, encoder: Any) -> dict[str, Any]:
-    from dkvb.export import export_onnx
+    from dkvb import export_onnx
 
     report = export_onnx(classifier, out, encoder=encoder, dtype=str(dtype))
     return {

@@ -193,9 +193,9 @@ def embed(
 
 
 def _place(device: Where) -> str:
-    import torch
+    from dkvb._support.optional import require_torch
 
-    here = torch.cuda.is_available()
+    here = require_torch("embed").cuda.is_available()
     if device is Where.cuda and not here:
         raise ValueError("--device: expected one that is here; got cuda, and torch sees none")
     return "cuda" if here and device is not Where.cpu else "cpu"

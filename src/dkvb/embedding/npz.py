@@ -262,7 +262,7 @@ def in_memory_or_mapped(x: Array, where: str) -> Array:
         return x
     # A float64 beyond float32's range overflows to infinity here, and is then refused as such.
     with np.errstate(over="ignore"):
-        return validation.as_float32(x, where).numpy()
+        return validation.as_float32(x, where)
 
 
 def _mapped(path: str | Path, member: _Member) -> Array | None:

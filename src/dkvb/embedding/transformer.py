@@ -15,7 +15,7 @@ from dkvb._support import validation
 from dkvb.embedding.datasets.dataset import decode_image
 from dkvb.embedding.encoders.encoder import FrozenEncoder
 from dkvb.embedding.encoders.registry import DEFAULT, load_encoder
-from dkvb.embedding.encoders.transforms import pillow
+from dkvb.embedding.pictures import pillow
 
 
 class Encoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]

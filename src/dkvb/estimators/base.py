@@ -13,8 +13,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dkvb._support import arrow
 from dkvb._support.files import State
-from dkvb._support.validation import as_float32
-from dkvb.bottleneck.batch import embeddings
+from dkvb._support.validation import as_float32, embeddings, seed
 from dkvb.estimators.answers import Answers
 from dkvb.estimators.labels import LabelIndex, check_labels
 from dkvb.estimators.serialisation import Saved, labels_from, labels_state
@@ -64,7 +63,7 @@ class OpenClassifier(ClassifierMixin, Saved):
     def _seed(self, random_state: int | np.random.RandomState | None) -> int:
         """One integer for all that is random from here on."""
         if isinstance(random_state, int | np.integer):
-            return int(random_state)
+            return seed("random_state", random_state)
         return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
 
 
@@ -150,7 +149,7 @@ class StreamClassifier(OpenClassifier):
     def _as_rows(self, X: Any) -> Any:
         """Rows (n, m) float32, or an error that says what is wrong with them."""
         rows = embeddings(X, self)
-        return rows if type(rows) is np.ndarray else as_float32(rows).cpu().numpy()
+        return rows if type(rows) is np.ndarray else as_float32(rows)
 
     def _learn_from(self, X: Any, y: Any, classes: Any, fresh: bool) -> Self:
         # Every check comes before the first change.

@@ -10,7 +10,6 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor
 
 from dkvb._support import validation
 from dkvb.estimators.base import Floats, OpenClassifier
@@ -96,7 +95,7 @@ class ChangeableClassifier(OpenClassifier, SavedWithKeys, Generic[S]):
         return self._replace_state(merged, False)
 
     @abstractmethod
-    def _compared(self, X: ArrayLike) -> tuple[Floats, Floats, Tensor]:
+    def _compared(self, X: ArrayLike) -> tuple[Floats, Floats, NDArray[Any]]:
         """Probabilities (n, Y), novelty (n,) and conditioned rows (n, p) of inputs X (n, m)."""
 
     def suggest(self, X: ArrayLike, n: int) -> NDArray[np.int64]:

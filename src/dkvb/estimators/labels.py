@@ -9,9 +9,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import column_or_1d
-from torch import Tensor
 
 from dkvb._support.label_text import MAX_CHARACTERS, check_texts
+from dkvb._support.validation import is_tensor
 
 Label: TypeAlias = int | float | str | bool
 
@@ -54,7 +54,7 @@ def check_labels(y: Any, n: int, estimator: Any) -> NDArray[Any]:
             f"This {type(estimator).__name__} estimator requires y to be passed, "
             "but the target y is None."
         )
-    if isinstance(y, Tensor):
+    if is_tensor(y):
         y = y.detach().cpu().numpy()
     if hasattr(y, "to_pylist"):  # a pyarrow column, whose scalars are no labels
         y = y.to_pylist()

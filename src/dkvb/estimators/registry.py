@@ -14,6 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dkvb._support.optional import require_torch
 from dkvb._support.validation import one_of
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ _REGISTRY = {
     "ranpac": ("dkvb.baselines.ranpac", "RanPACClassifier"),
     "neighbours": ("dkvb.baselines.neighbours", "NeighboursClassifier"),
 }
+
+_NEED_TORCH = ("bottleneck", "linear", "mlp", "sdmlp", "ewc")  # which learn by gradients
 
 __all__ = [
     "classifier_class",
@@ -56,6 +59,8 @@ def classifier_class(name: str) -> type[Any]:
     'PrototypesClassifier'
     """
     one_of("classifier", name, classifier_names())
+    if name in _NEED_TORCH:
+        require_torch(f"classifier {name!r}")
     module, class_name = _REGISTRY[name]
     cls: type[Any] = getattr(import_module(module), class_name)
     return cls

@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 from abc import abstractmethod
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from numpy.typing import NDArray
 
 from dkvb._support import files
 from dkvb._support.files import FileError, State
-from dkvb.bottleneck import Keys
-from dkvb.bottleneck.serialisation import keys_from, keys_state
-from dkvb.estimators.serialisation import Saved
+from dkvb._support.optional import require_torch
+from dkvb.estimators.serialisation import Saved, are_keys
+
+if TYPE_CHECKING:
+    from dkvb.bottleneck import Keys
 
 
 class SavedWithKeys(Saved):
@@ -48,7 +50,7 @@ class SavedWithKeys(Saved):
     ) -> State:
         keys = self._known_keys() if self._begun() else []
         given = self.keys
-        if isinstance(given, Keys) and given.fingerprint not in [k.fingerprint for k in keys]:
+        if are_keys(given) and given.fingerprint not in [k.fingerprint for k in keys]:
             keys.append(given)
         return self._described(dtype).with_part("keys", _keys_part(keys, shared, folder))
 
@@ -71,7 +73,11 @@ def _keys_part(keys: list[Keys], shared: Path | None, folder: Path) -> State:
     """Keys for an estimator's file; those in the file `shared` are only named."""
     facts: dict[str, Any] = {"fingerprints": [k.fingerprint for k in keys], "file": None}
     elsewhere = None
-    if shared is not None and keys:
+    if not keys:
+        return State(facts=facts)
+    from dkvb.bottleneck.serialisation import keys_state
+
+    if shared is not None:
         elsewhere = _share(shared, keys)
         facts["file"] = os.path.relpath(shared.resolve(), folder.resolve())
     state = State(facts=facts)
@@ -100,7 +106,7 @@ def _share(path: Path, keys: list[Keys]) -> str:
     if not path.exists():
         keys[0].save(path)
         return keys[0].fingerprint
-    held = Keys.load(path).fingerprint
+    held = type(keys[0]).load(path).fingerprint
     if held not in [k.fingerprint for k in keys]:
         raise ValueError(
             f"keys: expected a file with the keys {keys[0].fingerprint[:8]}, or a new name; "
@@ -125,17 +131,27 @@ def _keys_by_fingerprint(state: State, device: str) -> dict[str, Keys]:
                 if not isinstance(name, str) or name not in first.arrays:
                     raise state.damaged("borrowed: expected tensors of the first keys")
                 part.arrays[name] = first.arrays[name]
-            keys = keys_from(part, device)
+            keys = _keys_from(part, device)
             found[keys.fingerprint] = keys
         if not isinstance(fingerprint, str) or fingerprint not in found:
             raise state.damaged(f"keys: expected those named {fingerprint!r:.12}; found others")
     return found
 
 
+def _keys_from(state: State, device: str) -> Keys:
+    require_torch("a file that holds keys")
+    from dkvb.bottleneck.serialisation import keys_from
+
+    return keys_from(state, device)
+
+
 def _shared_keys(state: State, name: str, device: str) -> Keys:
     if Path(name).is_absolute() or "\0" in name or state.path is None:
         raise state.damaged("keys: expected the name of a file beside this one")
     path = state.path.parent / name
+    require_torch("a file of keys")
+    from dkvb.bottleneck import Keys
+
     try:
         return Keys.load(path, device)
     except (FileError, OSError) as error:

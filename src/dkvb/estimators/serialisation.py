@@ -1,6 +1,6 @@
 """How estimators are saved: parameters and labels the same for all; each says what it learned.
 
-An estimator says `_to_state`, the tensors and facts that it has learned, and `_recall`, which asks
+An estimator says `_to_state`, the arrays and facts that it has learned, and `_recall`, which asks
 for them again with the dtype and shape that they must have.
 """
 
@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator
 
 from dkvb._support import files
 from dkvb._support.files import FileError, State
-from dkvb.bottleneck import Keys
+from dkvb._support.optional import MissingPackageError
 from dkvb.estimators.labels import LabelIndex
 
 _KINDS = {"string": str, "number": int, "boolean": bool}
@@ -147,7 +147,7 @@ def estimator_from(state: State, device: str = "cpu") -> Any:
     cls = classifier_class(name)
     try:
         return cls._from_file_state(state, device)
-    except FileError:
+    except (FileError, MissingPackageError):
         raise
     except _SURPRISES as error:  # from checks that know nothing of files
         raise state.damaged(f"{type(error).__name__}: {error}") from error
@@ -208,13 +208,18 @@ def _plain(value: Any) -> Any:
         return value.item()
     if isinstance(value, np.random.RandomState):
         return {"RandomState": [np.asarray(item).tolist() for item in value.get_state(legacy=True)]}
-    if isinstance(value, Keys):
+    if are_keys(value):
         return value.fingerprint
     if isinstance(value, Mapping):
         return {name: _plain(item) for name, item in value.items()}
     if value is None or isinstance(value, bool | int | float | str):
         return value
     raise TypeError(f"save: expected plain parameters; got {value!r:.60}")
+
+
+def are_keys(value: Any) -> bool:
+    """Whether a parameter is Keys, whose class needs torch: others do without it."""
+    return hasattr(value, "fingerprint")
 
 
 def _from_plain(value: Any) -> Any:

@@ -129,7 +129,8 @@ class _Data:
     def on(self, device: str) -> tuple[Tensor, Tensor]:
         """Return training and test embeddings (n, m) float32."""
         if device not in self._tensors:
-            train, test = (validation.as_float32(validation.rows(X)).to(device) for X in self._host)
+            rows = (validation.as_float32(validation.rows(X)) for X in self._host)
+            train, test = (torch.from_numpy(x).to(device) for x in rows)
             self._tensors[device] = train, test
         return self._tensors[device]
 

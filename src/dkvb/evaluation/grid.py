@@ -8,21 +8,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from threadpoolctl import threadpool_limits  # comes with scikit-learn
 
 from dkvb._support import validation
-from dkvb.bottleneck import Keys
+from dkvb._support.optional import require_torch
 from dkvb.estimators.registry import classifier_class, classifier_names, make_classifier
+from dkvb.estimators.serialisation import are_keys
 from dkvb.evaluation import streams
 from dkvb.evaluation.custom import import_custom, is_custom, make_custom
 from dkvb.evaluation.jobs import Job, RunSpec
 from dkvb.evaluation.records import RunRecord
 from dkvb.evaluation.runner import evaluate, evenly_spaced, get_all_params, prepare
+
+if TYPE_CHECKING:
+    from dkvb.bottleneck import Keys
 
 Array = npt.NDArray[Any]
 
@@ -207,10 +210,11 @@ class Grid:
         return [*single, Job(list(runs), partial(self._run_batched, runs, device_data))]
 
     def _is_batched(self, spec: ClassifierSpec) -> bool:
+        if self.device == "cpu":  # there is little to gain, and a killed process would lose more
+            return False
         from dkvb.baselines.gradient import GradientClassifier
 
-        # On a CPU there is little to gain, and a killed process would lose more.
-        return self.device != "cpu" and issubclass(_class_of(spec), GradientClassifier)
+        return issubclass(_class_of(spec), GradientClassifier)
 
     def _run_spec(self, spec: ClassifierSpec, order: str, seed: int, data: DeviceData) -> RunSpec:
         parameters = {
@@ -378,14 +382,15 @@ class DeviceData:
         if self._device == "cpu":
             return X
         if id(X) not in self._tensors:
-            self._tensors[id(X)] = validation.as_float32(X).to(self._device)
+            torch = require_torch(f"device {self._device!r}")
+            self._tensors[id(X)] = torch.from_numpy(validation.as_float32(X)).to(self._device)
         return self._tensors[id(X)]
 
     def prepare(self, classifier: Any, X: Any) -> Any:
         """Return what a classifier prepares from X, once for all runs with equal keys."""
         arrays = (self.train[0], self.test[0], *self._tensors.values())
         keys = getattr(classifier, "keys", None) if hasattr(classifier, "batch") else None
-        if not isinstance(keys, Keys) or not any(X is array for array in arrays):
+        if keys is None or not are_keys(keys) or not any(X is array for array in arrays):
             return prepare(classifier, X)
         address = keys.fingerprint
         if self._prepared[0] != address:
@@ -415,11 +420,21 @@ def set_shared_keys(classifier: Any, data: DeviceData, seed: int) -> Any:
 @contextmanager
 def one_thread() -> Iterator[None]:
     """Limit torch and BLAS to one thread: with small steps, two mostly wait for each other."""
+    with threadpool_limits(1), _one_thread_of_torch():
+        yield
+
+
+@contextmanager
+def _one_thread_of_torch() -> Iterator[None]:
+    try:
+        import torch
+    except ImportError:  # nothing to limit
+        yield
+        return
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        with threadpool_limits(1):
-            yield
+        yield
     finally:
         torch.set_num_threads(before)
 

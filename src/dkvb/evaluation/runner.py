@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import confusion_matrix
 from tqdm import tqdm
 
 from dkvb import __version__
 from dkvb._support import validation
+from dkvb._support.optional import require_torch
 from dkvb.evaluation import metrics
 from dkvb.evaluation.records import Evaluation, Number, RunRecord
 from dkvb.evaluation.scoring import mean_cross_entropy, score
@@ -389,7 +389,8 @@ def collect_versions(device: str) -> dict[str, str]:
             versions[package] = "not installed"
     versions["platform"] = f"{platform.system()} {platform.machine()}"
     if device.startswith("cuda"):
-        device = f"{device} ({torch.cuda.get_device_name(device)})"
+        cuda = require_torch(f"device {device!r}").cuda
+        device = f"{device} ({cuda.get_device_name(device)})"
     return versions | {"device": device}
 
 

@@ -48,7 +48,7 @@ def check_onnx(
     session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
     rows = as_float32(np.asarray(X))
-    given = rows.numpy() if inputs is None else np.asarray(inputs)
+    given = rows if inputs is None else np.asarray(inputs)
     found = dict(zip(names, session.run(names, {session.get_inputs()[0].name: given}), strict=True))
     facts = session.get_modelmeta().custom_metadata_map
     agree, differ, outside = np.ones(len(rows), bool), 0, 0
@@ -60,13 +60,13 @@ def check_onnx(
         other = ours != theirs
         agree, differ = ~other.any(dim=1).numpy(), int(other.sum())
         gap = keys.distances(rows, theirs) - keys.distances(rows, ours)  # (n, C)
-        limit = json.loads(facts["tie_margin"]) * margin_unit(keys, rows)
+        limit = json.loads(facts["tie_margin"]) * margin_unit(keys, torch.from_numpy(rows))
         outside = int((other & (gap > limit)).sum())
-    expected = classifier.predict_proba(rows.numpy())
+    expected = classifier.predict_proba(rows)
     apart = np.abs(found["probabilities"] - expected).max(axis=1)
     names = json.loads(facts["labels"])
     named = np.array([*names, "unknown" if isinstance(names[0], str) else -1])  # last: rejected
-    label = classifier.predict(rows.numpy())
+    label = classifier.predict(rows)
     # Between equal classes rounding decides, and a file's need not be the classifier's.
     lost = expected.max(axis=1) - expected[np.arange(len(rows)), found["label"]]
     told_apart = (lost > TIE) | (found["label"] < 0) | (label == named[-1])

@@ -120,7 +120,7 @@ def export_onnx(
 
 
 def _metadata(head: Head, dtype: str, encoder: Any) -> dict[str, str]:
-    from dkvb.embedding.encoders.encoder import encoder_fingerprint
+    from dkvb.embedding.encoders.settings import encoder_fingerprint
     from dkvb.embedding.encoders.transforms import ImageTransform
 
     facts: dict[str, Any] = {

@@ -26,14 +26,12 @@ from typing import Any, TypeVar, cast
 
 import numba
 import numpy as np
-import torch
 from llvmlite import ir
 from numba import types
 from numba.core.event import Listener, register
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
-from numpy.typing import NDArray
-from torch import Tensor
+from numpy.typing import DTypeLike, NDArray
 
 from dkvb import kernels
 from dkvb.kernels._helpers import all_busy, help_with
@@ -92,8 +90,7 @@ def compiled(function: F, in_order: bool = False) -> F:
 
 def count_workers(tasks: int) -> int:
     """Return in how many threads so many tasks run."""
-    threads = torch.get_num_threads() if kernels.threads is None else kernels.threads
-    return max(1, min(threads, tasks))
+    return max(1, min(kernels.count_threads(), tasks))
 
 
 def run(kernel: Callable[..., None], tasks: int, *arguments: Any) -> None:
@@ -226,19 +223,19 @@ def wait(state: NDArray[np.int64], meeting: int, workers: int) -> None:
             _give_way()
 
 
-def huge_empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-    """Return an uninitialised CPU tensor that begins at a cache line, for access in random order.
+def huge_empty(shape: Sequence[int], dtype: DTypeLike) -> NDArray[Any]:
+    """Return an uninitialised array that begins at a cache line, for access in random order.
 
     Linux gives huge pages to those who ask. numpy does for large arrays, torch does not; without,
     the processor looks up the page of nearly every line it reads.
     """
-    size = math.prod(shape) * dtype.itemsize
+    size = math.prod(shape) * np.dtype(dtype).itemsize
     raw = np.empty(size + LINE_BYTES, np.uint8)
     start = -raw.ctypes.data % LINE_BYTES
-    return torch.from_numpy(raw[start : start + size]).view(dtype).view(*shape)
+    return raw[start : start + size].view(dtype).reshape(shape)
 
 
-def check_codes(codes: Tensor, columns: Tensor, table: Tensor) -> None:
+def check_codes(codes: NDArray[Any], columns: NDArray[Any], table: Any) -> None:
     """Refuse codes (n, C) and columns (n,) that point outside a table (C, K, Y): compiled code
     would read and write there.
     """
@@ -247,8 +244,7 @@ def check_codes(codes: Tensor, columns: Tensor, table: Tensor) -> None:
         raise ValueError(f"codes: expected shape (n, {n_codebooks}); got {tuple(codes.shape)}")
     if columns.shape != codes.shape[:1]:
         raise ValueError(f"columns: expected one for each of {len(codes)} rows; got {len(columns)}")
-    for name, values, size in (("codes", codes, n_pairs), ("columns", columns, n_columns)):
-        array = values.numpy()
+    for name, array, size in (("codes", codes, n_pairs), ("columns", columns, n_columns)):
         if array.size and not 0 <= array.min() <= array.max() < size:
             raise ValueError(
                 f"{name}: expected 0 to {size - 1}; got {array.min()} to {array.max()}; "

@@ -14,15 +14,11 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
-from torch.nn.functional import pad
 
 from dkvb.kernels._numba import compiled, huge_empty, run, take
 from dkvb.kernels._simd import HEADS, PANEL, score_panels, score_panels_ahead
-from dkvb.kernels.nearest.cpu import pack_heads, prepare
-from dkvb.kernels.nearest.rescore import project_from
+from dkvb.kernels.products import pack_heads, project_from
 
 DEPTH = 128
 PANELS = 8  # whose sums are added up by one worker
@@ -37,49 +33,60 @@ LOG2_E, LN_2 = 1 / math.log(2), math.log(2)
 class Panels:
     """N rows (N, p) in blocks of columns and panels of rows, and their squared norms."""
 
-    rows: Tensor  # (N / PANEL, p / DEPTH, DEPTH, PANEL) float32
-    squares: Tensor  # (N / PANEL, PANEL) float32, infinite where there is no row
+    rows: F32  # (N / PANEL, p / DEPTH, DEPTH, PANEL) float32
+    squares: F32  # (N / PANEL, PANEL) float32, infinite where there is no row
     n_rows: int
 
     @classmethod
-    def of(cls, b: Tensor) -> Panels:
-        """Lay out rows b (N, p) float32."""
-        columns = pad(b, (0, -b.shape[1] % DEPTH)).unflatten(1, (-1, DEPTH)).transpose(0, 1)
-        squares = b.square().sum(dim=1).expand(len(columns), -1)
-        found = prepare(columns, squares)
+    def of(cls, b: NDArray[Any]) -> Panels:
+        """Lay out rows b (N, p), as float32."""
+        b = np.asarray(b, np.float32)
+        n_panels, blocks = -(-len(b) // PANEL), -(-b.shape[1] // DEPTH)
+        whole = np.zeros((n_panels * PANEL, blocks * DEPTH), np.float32)
+        whole[: len(b), : b.shape[1]] = b
         # In the order in which they are read: memory gives what is contiguous twice as fast.
-        panels = found.keys.transpose(0, 1)
-        rows = huge_empty(panels.shape, panels.dtype).copy_(panels)
-        return cls(rows, found.bias[0], len(b))
+        rows = huge_empty((n_panels, blocks, DEPTH, PANEL), np.float32)
+        rows[:] = whole.reshape(n_panels, PANEL, blocks, DEPTH).transpose(0, 2, 3, 1)
+        squares = np.full((n_panels, PANEL), np.inf, np.float32)
+        squares.reshape(-1)[: len(b)] = np.square(b).sum(axis=1)
+        return cls(rows, squares, len(b))
 
-    def squared_distances(self, a: Tensor) -> tuple[Tensor, Tensor]:
-        """Return squared distances (n, N) of rows a (n, p) float32 to these, and the lowest (n,).
+    def squared_distances(self, a: NDArray[Any]) -> tuple[F32, F32]:
+        """Return squared distances (n, N) of rows a (n, p) to these, in float32, and the lowest
+        (n,).
 
         With more than about 64 rows a matrix product is as fast.
         """
-        n, (n_panels, blocks) = len(a), self.rows.shape[:2]
-        columns = pad(a, (0, -a.shape[1] % DEPTH)).view(n, blocks, DEPTH)
-        out, lowest = torch.empty((n, n_panels * PANEL)), torch.empty((n_panels, n))
-        arrays = (columns, a.square().sum(dim=1), self.rows, self.squares, out, lowest)
-        run(_distances, n_panels, *(one.numpy() for one in arrays))
-        return out[:, : self.n_rows], lowest.amin(dim=0)
+        columns, squares = self._columns(a)
+        n_panels = len(self.rows)
+        out = np.empty((len(a), n_panels * PANEL), np.float32)
+        lowest = np.empty((n_panels, len(a)), np.float32)
+        run(_distances, n_panels, columns, squares, self.rows, self.squares, out, lowest)
+        return out[:, : self.n_rows], lowest.min(axis=0)
 
-    def rbf_sums(self, a: Tensor, gamma: float, weights: Tensor) -> tuple[Tensor, Tensor]:
-        """Return Σ_j exp(−gamma ‖a_i − b_j‖²) weights[j] (n, Y) float64 of rows a (n, p) float32
-        and weights (N, Y) float64, and the lowest squared distances (n,).
+    def rbf_sums(self, a: NDArray[Any], gamma: float, weights: F64) -> tuple[F64, F32]:
+        """Return Σ_j exp(−gamma ‖a_i − b_j‖²) weights[j] (n, Y) float64 of rows a (n, p) and
+        weights (N, Y) float64, and the lowest squared distances (n,) float32.
 
         Distances, exponentials and sums of some rows follow each other in a cache.
         """
-        n, (n_panels, blocks) = len(a), self.rows.shape[:2]
-        columns = pad(a, (0, -a.shape[1] % DEPTH)).view(n, blocks, DEPTH)
+        columns, squares = self._columns(a)
+        n_panels = len(self.rows)
         tasks = -(-n_panels // PANELS)
-        sums = torch.empty((tasks, n, weights.shape[1]), dtype=torch.float64)
-        lowest = torch.empty((n_panels, n))
-        rows = (columns, a.square().sum(dim=1), self.rows, self.squares)
-        arrays = (*rows, weights[: self.n_rows].contiguous(), sums, lowest)
-        run(_rbf_sums, tasks, *(one.numpy() for one in arrays), gamma)
-        _add_up(sums.numpy(), lowest.numpy())
+        sums = np.empty((tasks, len(a), weights.shape[1]))
+        lowest = np.empty((n_panels, len(a)), np.float32)
+        given = np.ascontiguousarray(weights[: self.n_rows])
+        rows = columns, squares, self.rows, self.squares
+        run(_rbf_sums, tasks, *rows, given, sums, lowest, gamma)
+        _add_up(sums, lowest)
         return sums[0], lowest[0]
+
+    def _columns(self, a: NDArray[Any]) -> tuple[F32, F32]:
+        """Rows (n, blocks, DEPTH) of a (n, p), and their squared norms."""
+        blocks = self.rows.shape[1]
+        columns = np.zeros((len(a), blocks * DEPTH), np.float32)
+        columns[:, : a.shape[1]] = a
+        return columns.reshape(len(a), blocks, DEPTH), np.square(columns).sum(axis=1)
 
 
 @compiled

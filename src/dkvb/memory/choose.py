@@ -14,7 +14,7 @@ from scipy.linalg import cho_solve, lapack
 
 from dkvb.memory.conditioning import PLAIN, Conditioning
 from dkvb.memory.inverse import NotPositiveDefinite, cholesky
-from dkvb.memory.kernel import median_distance, rbf_matrix, self_similarity, spread_factors
+from dkvb.memory.kernel import median_distance, rbf, rbf_matrix, self_similarity, spread_factors
 from dkvb.memory.outputs import LeaveOneOut, Outputs
 from dkvb.memory.points import Points, working
 
@@ -31,6 +31,8 @@ LAMBDAS: tuple[float, ...] = (1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0, 3.0, 10.0, 
 KERNEL_POINTS = 2000  # that kernels are compared on
 LAMBDA_POINTS = 6000  # that λ is chosen again on
 GRID_POINTS = 1000  # up to which all λ are tried, instead of those around the best so far
+CELL_NOISE = 0.03  # λ to begin with for cells, of which it hardly matters
+CELL_NOISES = (0.01, 0.03, 0.1, 0.3)
 EQUAL = 0.5  # standard errors by which accuracies may differ and are taken for equal
 
 
@@ -110,37 +112,97 @@ def choose(
     units = {name: median_distance(one.z) for name, one in points.items()}
     n = float(points[PLAIN].counts.sum())
     tried: dict[Setting, LeaveOneOut] = {}
-    best, kept = Setting(), None
-    steps: tuple[Callable[[], list[Setting]], ...] = (
-        lambda: [Setting(name) for name in conditionings],
-        lambda: [replace(best, width=w) for w in WIDTHS if w != best.width],
-    )
     solutions: dict[Setting, Solved | None] = {}
-    for candidates in steps:
-        for one in candidates():
-            gamma = one.width / units[one.conditioning]
-            found, solution = try_noises(points[one.conditioning], gamma, outputs, one.noise)
-            for noise, judged in found.items():
-                tried[replace(one, noise=noise, score=judged.accuracy)] = judged
-            noise = select_best(found, n)
-            solutions[replace(one, noise=noise, score=found[noise].accuracy)] = solution
-        best = select_best(tried, n)
-        solutions = {best: solutions.get(best)}
-    kept, gamma = solutions[best], best.width / units[best.conditioning]
+
+    def try_one(one: Setting) -> None:
+        gamma = one.width / units[one.conditioning]
+        found, solution = try_noises(points[one.conditioning], gamma, outputs, one.noise)
+        for noise, judged in found.items():
+            tried[replace(one, noise=noise, score=judged.accuracy)] = judged
+        noise = select_best(found, n)
+        solutions[replace(one, noise=noise, score=found[noise].accuracy)] = solution
+
+    for name in conditionings:
+        try_one(Setting(name))
+    best = select_best(tried, n)
+    for width in sorted(set(WIDTHS) - {best.width}):
+        try_one(replace(best, width=width))
+    best = select_best(tried, n)
+    kept, gamma = solutions.get(best), best.width / units[best.conditioning]
     if n_points > len(points[PLAIN]):
         more = points_by(conditionings[best.conditioning], LAMBDA_POINTS)
         found, kept = try_noises(more, gamma, outputs, best.noise)
         noise = select_best(found, float(more.counts.sum()))
         best = replace(best, noise=noise, score=found[noise].accuracy)
         kept = kept if len(more) == n_points else None
+    _report(best)
+    return Choice(best, gamma, kept)
+
+
+class HeldOut(NamedTuple):
+    """Cells under a conditioning, and rows that are in none of them."""
+
+    cells: Points
+    rows: Points
+
+
+def choose_for_cells(
+    under: Callable[[Conditioning], HeldOut],
+    conditionings: dict[str, Conditioning],
+    outputs: Outputs,
+) -> Choice:
+    """The setting under which cells predict rows best that are in none of them.
+
+    What is best for cells is not what is best for few rows, which know nothing of how dense the
+    others are; and leaving a cell out flatters, since cells of one class lie where others do not.
+    """
+    held = {name: under(by) for name, by in conditionings.items()}
+    units = {name: median_distance(one.cells.z) for name, one in held.items()}
+    n = float(held[PLAIN].rows.counts.sum())
+    tried: dict[Setting, LeaveOneOut] = {}
+
+    def try_one(one: Setting) -> None:
+        cells, rows = held[one.conditioning]
+        gamma = one.width / units[one.conditioning]
+        try:
+            lower = cholesky(system(cells, gamma, one.noise))
+        except NotPositiveDefinite:
+            tried[one] = LeaveOneOut(0.0, math.inf)
+            return
+        values = solved(lower, outputs.rows(cells.targets), False).values
+        judged = outputs.judged(predicted(cells, values, rows, gamma), rows.targets, rows.counts)
+        tried[replace(one, score=judged.accuracy)] = judged
+
+    for name in conditionings:
+        try_one(Setting(name, noise=CELL_NOISE))
+    best = select_best(tried, n)
+    for width in sorted(set(WIDTHS) - {best.width}):
+        try_one(replace(best, width=width))
+    best = select_best(tried, n)
+    for noise in sorted(set(CELL_NOISES) - {best.noise}):
+        try_one(replace(best, noise=noise))
+    best = select_best(tried, n)
+    _report(best)
+    return Choice(best, best.width / units[best.conditioning], None)
+
+
+def predicted(cells: Points, values: F64, rows: Points, gamma: float) -> F64:
+    """What values (N, T) of cells predict for rows, or for cells (k, T)."""
+    kernel = rbf(rows.z, working(cells.z), gamma).astype(np.float64)
+    kernel *= spread_factors(cells.spread, gamma)
+    kernel *= spread_factors(rows.spread, gamma)[:, None]
+    found: F64 = kernel @ values
+    return found
+
+
+def _report(best: Setting) -> None:
     log.info(
-        "chosen by leave-one-out, accuracy %.4f: width %g, conditioning %s, lambda %g",
+        "chosen by leaving out, accuracy %.4f: width %g, conditioning %s, lambda %g",
         best.score,
         best.width,
         best.conditioning,
         best.noise,
     )
-    return Choice(best, gamma, kept)
 
 
 def try_noises(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from copy import copy
 from threading import RLock
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,13 +13,13 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dkvb._support import arrow, validation
 from dkvb._support.files import State
-from dkvb.bottleneck import Keys, fit_keys
-from dkvb.bottleneck.batch import embeddings
+from dkvb._support.validation import embeddings
 from dkvb.estimators.answers import Answers
 from dkvb.estimators.base import Floats, softmax
 from dkvb.estimators.changeable import ChangeableClassifier
 from dkvb.estimators.labels import LabelIndex, check_labels
 from dkvb.estimators.novelty import unknown_label
+from dkvb.estimators.serialisation import are_keys
 from dkvb.memory import serialisation
 from dkvb.memory.cells import Cells
 from dkvb.memory.coders import Codebooks, Coder, Signs
@@ -28,6 +28,9 @@ from dkvb.memory.explain import KernelExplanation, explain
 from dkvb.memory.export import ExportView
 from dkvb.memory.quality import Suspect
 from dkvb.memory.state import KernelState, empty
+
+if TYPE_CHECKING:
+    from dkvb.bottleneck import Keys
 
 _SOLVING = RLock()  # one solve at a time: each takes all cores and much memory
 
@@ -103,6 +106,8 @@ class KernelClassifier(ChangeableClassifier[KernelState]):
 
         The keys hold the conditioning; one codebook is the least that they can have.
         """
+        from dkvb.bottleneck import fit_keys  # fitting keys needs torch
+
         classifier = cls(**settings)
         classifier._check_settings()
         key_rows = arrow.without_labels(key_rows)
@@ -452,7 +457,7 @@ class KernelClassifier(ChangeableClassifier[KernelState]):
                 f"X: expected width {self.keys.width}, that of the keys; got {rows.shape[1]}; "
                 "use embeddings of the encoder that the keys were fitted to"
             )
-        array: NDArray[np.float32] = validation.as_float32(rows).cpu().numpy()
+        array: NDArray[np.float32] = validation.as_float32(rows)
         return array
 
     def _coder(self, width: int) -> Coder | None:
@@ -470,7 +475,7 @@ class KernelClassifier(ChangeableClassifier[KernelState]):
 
     def _check_settings(self) -> None:
         validation.one_of("keep", self.keep, ("examples", "sums"))
-        if self.keys is not None and not isinstance(self.keys, Keys):
+        if self.keys is not None and not are_keys(self.keys):
             raise TypeError(f"keys: expected Keys or None; got {type(self.keys).__name__}")
         if self.novelty_threshold is not None:
             validation.real("novelty_threshold", self.novelty_threshold, low=0, high=1)

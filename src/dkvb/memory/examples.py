@@ -12,7 +12,6 @@ from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from dkvb._support.hashing import content_hash
@@ -226,7 +225,7 @@ def _kept(X: F32) -> tuple[NDArray[np.float16], NDArray[np.int16], Places]:
         exponents = exponents + lifted
         halves = (wide * np.ldexp(1.0, -exponents)[:, None]).astype(np.float16)
     exponents = exponents.astype(np.int16)
-    return halves, exponents, content_hash(torch.from_numpy(_embeddings(halves, exponents))).numpy()
+    return halves, exponents, content_hash(_embeddings(halves, exponents))
 
 
 def _embeddings(halves: NDArray[np.float16], exponents: NDArray[np.int16]) -> F32:

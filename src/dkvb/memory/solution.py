@@ -113,11 +113,9 @@ class Solution:
     @cached_property
     def panels(self) -> Panels:
         """The points, or the first of them, laid out for a few inputs."""
-        import torch
-
         from dkvb.kernels.distances import Panels  # numba takes time and memory to import
 
-        return Panels.of(torch.from_numpy(self.z.array))
+        return Panels.of(self.z.array)
 
     # --------------------------------------------------------------------------------- predicting
     def predict(self, x: Rows) -> F64:
@@ -143,14 +141,7 @@ class Solution:
         """`predict_and_nearest` of a few embeddings, from points laid out for them."""
         z = self.by(x)
         n = self.panels.n_rows
-        import torch
-
-        predicted, nearest = (
-            one.numpy()
-            for one in self.panels.rbf_sums(
-                torch.from_numpy(z), self.gamma, torch.from_numpy(self.values)
-            )
-        )
+        predicted, nearest = self.panels.rbf_sums(z, self.gamma, self.values)
         if n < len(self):  # points that have come since the others were laid out
             distances = squared_distances(z, self.z.array[n:], self.squares.array[n:])
             nearest = np.minimum(nearest, distances.min(axis=1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,13 +11,24 @@ from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
 from dkvb.memory.blocks import Growing
-from dkvb.memory.choose import Choice, Setting, Solved, choose, lowest_hashes, solved, system
+from dkvb.memory.choose import (
+    Choice,
+    HeldOut,
+    Setting,
+    Solved,
+    choose,
+    choose_for_cells,
+    lowest_hashes,
+    predicted,
+    solved,
+    system,
+)
 from dkvb.memory.compress import coarse, fit_groups
 from dkvb.memory.conditioning import Conditioning
 from dkvb.memory.inverse import Inverse, NotPositiveDefinite, cholesky
-from dkvb.memory.kernel import rbf, spread_factors, squared_norms
+from dkvb.memory.kernel import squared_norms
 from dkvb.memory.outputs import Outputs
-from dkvb.memory.points import Memory, Points, points_of, working
+from dkvb.memory.points import Memory, Points, points_of
 from dkvb.memory.solution import HELD_OUT, LEAVE_ONE_OUT, Judged, Solution
 
 log = logging.getLogger(__name__)
@@ -27,7 +39,10 @@ Places = NDArray[np.int64]
 MOST_POINTS = 12_000  # that are solved for exactly: more take minutes on a CPU
 ALL_LEFT_OUT = 6_000  # up to which every point is left out; beyond, some rows
 JUDGED_ROWS = 2_000
-SUPPORT_POINTS = 2_048
+CHOICE_ROWS = 50_000  # of many, that settings are chosen on,
+CHOICE_CELLS = 6_000  # as so many cells,
+HELD_OUT_ROWS = 5_000  # by so many rows that are in none of them
+SUPPORT_POINTS = 4_096
 MORE_NOISE = (1e-6, 1e-4, 1e-2)  # added to λ where rounding makes the matrix indefinite
 
 
@@ -50,6 +65,10 @@ def chosen(
     first = np.searchsorted(group, np.arange(group[-1] + 1))
     targets = memory.targets[order[first]]
 
+    if len(first) > MOST_POINTS:
+        choice = choose_for_cells(_held_out_rows(memory, order), conditionings, outputs)
+        return choice, conditionings[choice.setting.conditioning]
+
     def points_by(by: Conditioning, most: int) -> Points:
         n = len(first)
         wanted = np.arange(n) if n <= most else lowest_hashes(targets, most)
@@ -59,6 +78,20 @@ def chosen(
 
     choice = choose(points_by, len(first), conditionings, outputs)
     return choice, conditionings[choice.setting.conditioning]
+
+
+def _held_out_rows(memory: Memory, order: Places) -> Callable[[Conditioning], HeldOut]:
+    """What gives cells of some entries under a conditioning, and others that are held out."""
+    if len(order) > CHOICE_ROWS:
+        order = order[lowest_hashes(memory.targets[order], CHOICE_ROWS)]
+    out = lowest_hashes(memory.targets[order], HELD_OUT_ROWS)
+    rest = np.delete(order, out)
+
+    def under(by: Conditioning) -> HeldOut:
+        cells = points_of(memory, rest, fit_groups(memory, rest, by, CHOICE_CELLS), by)
+        return HeldOut(cells, points_of(memory, order[out], np.arange(len(out)), by))
+
+    return under
 
 
 def solve(
@@ -156,11 +189,8 @@ def _held_out(
     rest = np.ones(len(order), bool)
     rest[out] = False
     dense = np.unique(group[rest], return_inverse=True)[1]
-    points = points_of(memory, order[rest], dense, by)
-    rows = outputs.rows(points.targets)
-    values = solved(factorised(points, gamma, noise), rows, False).values
-    values *= spread_factors(points.spread, gamma)[:, None]
-    z, spread = memory.conditioned(order[out], by)
-    predicted = rbf(z, working(points.z), gamma).astype(np.float64) @ values
-    predicted *= spread_factors(spread, gamma)[:, None]
-    return Judged(order[out], predicted.astype(np.float32), HELD_OUT)
+    cells = points_of(memory, order[rest], dense, by)
+    values = solved(factorised(cells, gamma, noise), outputs.rows(cells.targets), False).values
+    rows = points_of(memory, order[out], np.arange(len(out)), by)
+    found = predicted(cells, values, rows, gamma)
+    return Judged(order[out], found.astype(np.float32), HELD_OUT)

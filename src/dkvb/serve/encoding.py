@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from dkvb.embedding import absolute_name, encoder_fingerprint, load_encoder
 from dkvb.embedding.datasets.dataset import decode_image
-from dkvb.embedding.encoders.transforms import pillow
+from dkvb.embedding.pictures import pillow
 
 BATCH = 32  # items that are encoded at a time
 
@@ -38,8 +37,8 @@ class Encoding:
     def encode(self, parts: list[Sequence[Any]]) -> list[NDArray[np.float32] | Exception]:
         """Return embeddings (n, m) for each part: a list of decoded images or of texts."""
         items = [self._encoder.transform(item) for part in parts for item in part]
-        rows = torch.cat([self._encoder.encode(items[i : i + BATCH])
-                          for i in range(0, len(items), BATCH)]).numpy()  # fmt: skip
+        blocks = (items[i : i + BATCH] for i in range(0, len(items), BATCH))
+        rows = np.concatenate([self._encoder.encode(block).numpy() for block in blocks])
         ends = np.cumsum([len(part) for part in parts])
         return list(np.split(rows, ends[:-1]))
 

@@ -16,7 +16,6 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
 import uvicorn
 
 from dkvb.kernels import set_threads
@@ -91,7 +90,8 @@ class _Server(uvicorn.Server):
         # The other cores listen: torch's threads, which wait for each other for a while, would
         # take them. Those of compiled kernels wait without taking a core.
         cores = os.cpu_count() or 2
-        torch.set_num_threads(max(1, cores // 2))
+        if "torch" in sys.modules:
+            sys.modules["torch"].set_num_threads(max(1, cores // 2))
         set_threads(max(min(2, cores), cores // 2))
 
     def end(self) -> None:

@@ -9,7 +9,6 @@ from itertools import accumulate
 from typing import Any, Protocol
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from dkvb._support import validation
@@ -150,8 +149,7 @@ class Service:
         """Return what the model says of several requests; one that is wrong fails alone."""
         classifier = self.model.classifier
         try:
-            # As a tensor: parts were checked, and scikit-learn takes long to check arrays again.
-            found: Answers = classifier.ask(torch.from_numpy(np.concatenate(parts))).recorded()
+            found: Answers = classifier.ask(np.concatenate(parts)).recorded()
         except (ValueError, TypeError) as error:
             if len(parts) == 1:
                 return [error]

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dkvb._support import files
 from dkvb._support.files import FileError
-from dkvb.bottleneck import Keys
+from dkvb._support.optional import require_torch
 from dkvb.estimators.serialisation import estimator_from
 from dkvb.store.journal import read_journal
 from dkvb.store.layout import JOURNAL, SNAPSHOT
 from dkvb.store.reading import Model, model_of, read_folder
+
+if TYPE_CHECKING:
+    from dkvb.bottleneck import Keys
 
 
 def load(path: str | Path, device: str = "cpu") -> Any:
@@ -63,6 +66,9 @@ def read_model(path: str | Path, device: str = "cpu") -> Model:
 def load_keys(path: str | Path, device: str = "cpu") -> Keys:
     """Return the keys in a file of keys, in a model folder or in a model's file."""
     path = Path(path)
+    require_torch("keys")
+    from dkvb.bottleneck import Keys
+
     if path.is_file() and files.read(path, "keys", "estimator").kind == "keys":
         return Keys.load(path, device)
     model = load(path, device)

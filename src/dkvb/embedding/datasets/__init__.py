@@ -17,7 +17,7 @@ from pathlib import Path
 from dkvb._support import validation
 from dkvb.embedding.datasets import folders, prepared, tables
 from dkvb.embedding.datasets.dataset import Dataset
-from dkvb.embedding.encoders.encoder import KINDS
+from dkvb.embedding.encoders.settings import KINDS
 
 __all__ = ["NAMES", "Dataset", "load_dataset", "splits_of"]
 

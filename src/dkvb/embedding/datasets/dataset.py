@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dkvb._support import validation
 from dkvb._support.files.regular import read_regular
 from dkvb._support.optional import require
-from dkvb.embedding.encoders.transforms import pillow
+from dkvb.embedding.pictures import pillow
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from dkvb._support import validation
+from dkvb._support.optional import MissingPackageError, require_torch
 from dkvb.embedding.datasets.dataset import Dataset, vectors
 from dkvb.embedding.datasets.tables import label_array
 from dkvb.embedding.npz import (
@@ -75,6 +74,8 @@ def read(path: Path, labels_path: Path | None = None) -> tuple[NDArray[Any], NDA
             labels_path = labels_path or npy_labels(path)
             embeddings = map_npy(path)
             labels = None if labels_path is None else np.array(map_npy(labels_path))
+    except MissingPackageError:
+        raise
     except Exception as error:  # a foreign file makes the readers raise anything
         raise ValueError(
             f"data {path}: expected embeddings (n, m); it cannot be read "
@@ -93,12 +94,13 @@ def map_npy(path: Path) -> NDArray[Any]:
 
 
 def _from_torch(path: Path) -> tuple[Any, NDArray[Any] | None]:
+    torch = require_torch(f"data {path}")
     content = torch.load(path, map_location="cpu", weights_only=True)
     if isinstance(content, Mapping):
         if "x" not in content:
             raise ValueError(f"expected x and y; got {', '.join(map(str, content))[:100]}")
         content = (content["x"], content.get("y"))
-    if isinstance(content, Tensor):
+    if isinstance(content, torch.Tensor):
         return _stored(content), None
     if not isinstance(content, tuple | list) or len(content) != 2:
         raise ValueError("expected a tensor, a pair (x, y), or a dict of x and y")
@@ -110,7 +112,7 @@ def _from_torch(path: Path) -> tuple[Any, NDArray[Any] | None]:
 
 def _stored(rows: Any) -> Any:
     """The same rows, if the file holds every number of them: a view may repeat a few for ever."""
-    dense = isinstance(rows, Tensor) and rows.layout == torch.strided
+    dense = validation.is_tensor(rows) and str(rows.layout) == "torch.strided"
     if dense and rows.numel() * rows.element_size() > rows.untyped_storage().nbytes():
         raise ValueError(f"expected a tensor of its own; got a view of shape {tuple(rows.shape)}")
     return rows

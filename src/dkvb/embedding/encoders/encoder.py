@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,11 +13,10 @@ from torch import Tensor, nn
 
 from dkvb._support import validation
 from dkvb.embedding.encoders.layers import mirrored
-from dkvb.embedding.encoders.settings import FLIP, PLAIN
+from dkvb.embedding.encoders.settings import FLIP, KINDS, PLAIN
 from dkvb.embedding.encoders.transforms import ImageTransform
 from dkvb.embedding.encoders.weights import fingerprint
 
-KINDS = ("image", "text", "vector")
 PRECISIONS = ("auto", "float32", "float16")
 
 Identity = Mapping[str, Any]
@@ -162,22 +159,6 @@ class CallableEncoder:
         if not isinstance(rows, Tensor):
             rows = torch.from_numpy(np.asarray(rows, dtype=np.float32))
         return rows.detach().float().cpu()
-
-
-def encoder_fingerprint(identity: Identity) -> str:
-    """What tells an encoder from others of its name: a hash of its weights and settings.
-
-    Its precision is no part of it, since rows from a GPU and from a CPU go together.
-
-    >>> cpu, gpu = ({"weights": "a1", "precision": p} for p in ("float32", "float16"))
-    >>> encoder_fingerprint(cpu) == encoder_fingerprint(gpu)
-    True
-    >>> encoder_fingerprint(cpu) == encoder_fingerprint({"weights": "b2"})
-    False
-    """
-    settled = {name: value for name, value in identity.items() if name != "precision"}
-    canonical = json.dumps(settled, sort_keys=True, ensure_ascii=False)
-    return hashlib.sha256(canonical.encode()).hexdigest()
 
 
 def views_identity(views: str) -> Identity:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-import torch
-
-from dkvb.embedding.encoders.encoder import EncoderSpec, FrozenEncoder
+from dkvb._support.optional import require_torch
 from dkvb.embedding.encoders.settings import CROPS, PLAIN, POOLINGS, Settings, as_layers, split_name
-from dkvb.embedding.encoders.transforms import ImageTransform
+
+if TYPE_CHECKING:
+    from dkvb.embedding.encoders.encoder import FrozenEncoder
 
 DEFAULT = "efficientnet_lite0"
 
@@ -65,7 +65,7 @@ def load_encoder(
     layers: str | Sequence[str] | None = None,
     pooling: str | None = None,
     views: str | None = None,
-    device: torch.device | str = "cpu",
+    device: Any = "cpu",
     precision: str = "auto",
     allow_download: bool = True,
 ) -> FrozenEncoder:
@@ -95,6 +95,9 @@ def load_encoder(
         raise ValueError(f"encoder: expected one of {listing()}; got {name!r}")
     beside = Settings(as_layers(layers), pooling, views).checked()
     given = named.merged(beside)
+    require_torch(f"encoder {bare}")
+    from dkvb.embedding.encoders.encoder import EncoderSpec
+
     build = import_module(f"dkvb.embedding.encoders.{entry.module}").build
     encoder: FrozenEncoder = build(
         EncoderSpec(
@@ -118,11 +121,13 @@ def _entry(name: str) -> RegistryEntry | None:
 
 def _cropped(encoder: Any, crop: str | None) -> FrozenEncoder:
     if crop in (None, CROPS[0]):
-        return cast(FrozenEncoder, encoder)
+        return cast("FrozenEncoder", encoder)
+    from dkvb.embedding.encoders.transforms import ImageTransform
+
     if not isinstance(encoder.transform, ImageTransform):
         raise ValueError(f"crop: expected an encoder of images; {encoder.name} has nothing to crop")
     encoder.transform = encoder.transform.without_crop()
-    return cast(FrozenEncoder, encoder)
+    return cast("FrozenEncoder", encoder)
 
 
 def absolute_name(name: str, settings: Settings | None = None) -> str:

@@ -6,12 +6,15 @@ name is what embedding files and models record, so that every later command embe
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dkvb._support import validation
 
+KINDS = ("image", "text", "vector")  # of items that encoders take
 LAYERS = ("last", "stage1", "stage2", "stage3", "stage4")
 POOLINGS = ("mean", "map")
 PLAIN, FLIP = "plain", "flip"
@@ -100,3 +103,19 @@ def as_layers(layers: str | Sequence[str] | None) -> tuple[str, ...] | None:
 
 def _text(value: str | tuple[str, ...]) -> str:
     return value if isinstance(value, str) else "+".join(value)
+
+
+def encoder_fingerprint(identity: Mapping[str, Any]) -> str:
+    """What tells an encoder from others of its name: a hash of its weights and settings.
+
+    Its precision is no part of it, since rows from a GPU and from a CPU go together.
+
+    >>> cpu, gpu = ({"weights": "a1", "precision": p} for p in ("float32", "float16"))
+    >>> encoder_fingerprint(cpu) == encoder_fingerprint(gpu)
+    True
+    >>> encoder_fingerprint(cpu) == encoder_fingerprint({"weights": "b2"})
+    False
+    """
+    settled = {name: value for name, value in identity.items() if name != "precision"}
+    canonical = json.dumps(settled, sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(canonical.encode()).hexdigest()

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dkvb._support import validation
-from dkvb._support.optional import require
+from dkvb.embedding.pictures import pillow
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -22,11 +22,6 @@ IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 _INTERPOLATIONS = ("bilinear", "bicubic", "lanczos", "nearest")
 
 Pixels = NDArray[np.float32]
-
-
-def pillow(purpose: str) -> Any:
-    """The module `PIL.Image`, which the extra `images` brings."""
-    return require("PIL.Image", "images", purpose)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,8 @@ from dkvb._support.hashing import scalar_bits
 from dkvb.kernels._numba import compiled, run, take
 from dkvb.kernels._simd import HEADS, PANEL
 from dkvb.kernels.kmeans.oracle import SMOOTHING
-from dkvb.kernels.nearest.cpu import BLOCK, F32, nearest_in_book, pack_heads, prepare, search
+from dkvb.kernels.nearest.cpu import BLOCK, F32, nearest_in_book, prepare, search
+from dkvb.kernels.products import pack_heads
 
 F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]

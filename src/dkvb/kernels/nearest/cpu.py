@@ -23,6 +23,7 @@ from torch.nn.functional import pad
 from dkvb.kernels._numba import compiled, run, run_together, take, wait
 from dkvb.kernels._simd import HEADS, PANEL, first_bit, score_panels, score_panels_ahead, up_to
 from dkvb.kernels.nearest.bounds import OVERFLOW, tolerance_of
+from dkvb.kernels.products import pack_heads
 
 UNIT_ROUNDOFF = 2.0**-24
 ROWS = 256  # heads of a task
@@ -190,15 +191,6 @@ def _distance(squared: Any, score: Any) -> Any:
     """At most how far a key with this score lies from a head of this squared norm."""
     rounding = np.float32(1 + 2**-16)
     return np.sqrt(max(np.float32(0), squared * rounding + 2 * score)) * rounding
-
-
-@compiled
-def pack_heads(heads: F32, groups: F32) -> None:
-    """Negate heads (rows, d), which may be strided, into groups (rows / HEADS, d, HEADS)."""
-    rows, key_dim = heads.shape
-    for i in range((rows + HEADS - 1) // HEADS * HEADS):
-        for j in range(key_dim):
-            groups[i // HEADS, j, i % HEADS] = -heads[min(i, rows - 1), j]
 
 
 @compiled

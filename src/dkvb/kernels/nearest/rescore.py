@@ -10,8 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dkvb.kernels import products
 from dkvb.kernels._numba import compiled, run, take
-from dkvb.kernels._simd import DOUBLES, HEADS, PANEL, prefetch, sum_columns
+from dkvb.kernels._simd import HEADS, PANEL, prefetch
 from dkvb.kernels.nearest.bounds import DOUBLE_ROUNDOFF, tolerance_of
 from dkvb.kernels.nearest.cpu import (
     ALONE,
@@ -24,6 +25,7 @@ from dkvb.kernels.nearest.cpu import (
     search_book,
     slack_of,
 )
+from dkvb.kernels.products import project, project_from
 
 CODES = 32  # of a task
 
@@ -41,20 +43,8 @@ def project_pairs(rows: Tensor, matrices: Tensor, row: Tensor, book: Tensor) -> 
 
 
 def multiply(rows: Tensor, matrix: Tensor) -> Tensor:
-    """The product (n, d) float64 of a few rows (n, p) float64 and a matrix (p, d) float32; a row's
-    does not depend on others."""
-    out = torch.empty((len(rows), matrix.shape[1]), dtype=torch.float64)
-    _multiply(rows.contiguous().numpy(), matrix.contiguous().numpy(), out.numpy())
-    return out
-
-
-@compiled
-def _multiply(rows: F64, matrix: F32, out: F64) -> None:
-    picked, sums = np.empty(HEADS, np.int64), np.empty((HEADS, matrix.shape[1]), np.float64)
-    for first in range(0, len(rows), HEADS):
-        project_from(first, rows, picked, matrix, sums)
-        for i in range(first, min(first + HEADS, len(rows))):
-            out[i] = sums[i - first]
+    """`products.multiply` for tensors."""
+    return torch.from_numpy(products.multiply(rows.numpy(), matrix.numpy()))
 
 
 @compiled
@@ -75,32 +65,6 @@ def _project_pairs(
             heads[at : at + count] = sums[:count]
             at += count
         task = take(state)
-
-
-@compiled
-def project(rows: F64, picked: I64, matrix: Any, sums: F64) -> None:
-    """sums (HEADS, d) = rows[picked] (HEADS, p) · matrix (p, d); a row's do not depend on
-    others."""
-    width, key_dim = matrix.shape
-    if key_dim >= DOUBLES:  # the last ones may be found twice
-        for first in range(0, key_dim, 2 * DOUBLES):
-            first = min(first, max(0, key_dim - 2 * DOUBLES))
-            second = min(first + DOUBLES, key_dim - DOUBLES)
-            sum_columns(rows, picked, matrix, first, second, sums)
-    else:
-        sums[:] = 0
-        for i in range(width):
-            for h in range(HEADS):
-                for j in range(key_dim):
-                    sums[h, j] += rows[picked[h], i] * matrix[i, j]
-
-
-@compiled
-def project_from(first: int, rows: F64, picked: I64, matrix: Any, sums: F64) -> None:
-    """`project` of HEADS rows from `first` on; the last row stands for those that are missing."""
-    for h in range(HEADS):
-        picked[h] = min(first + h, len(rows) - 1)
-    project(rows, picked, matrix, sums)
 
 
 def search_with_distances(

@@ -44,7 +44,7 @@ def descend(
     smoothing: float = 0.0,
 ) -> None:
     """Change values (C, K, Y) in place by SGD over whole epochs."""
-    check_codes(codes, y, values)
+    check_codes(codes.numpy(), y.numpy(), values)
     if orders.numel() == 0:
         return
     if not 0 <= int(orders.min()) <= int(orders.max()) < len(codes):
@@ -60,15 +60,17 @@ def descend(
     width = n_columns
     if many:  # with columns added, so that an entry touches as few cache lines as can be
         width = 1 << (width - 1).bit_length() if width <= 16 else -(-width // 16) * 16
-    table = huge_empty((n_codebooks, n_pairs, width), torch.float32) if many else values32
+    table = values32.numpy()
+    if many:
+        table = huge_empty((n_codebooks, n_pairs, width), np.float32)
     blocks = -(-n_codebooks // BOOKS)
     run_together(
         _descend,
         min(blocks, batch_size * n_codebooks * n_columns // ALONE),
         values32.numpy(),
-        table.numpy(),
+        table,
         many,
-        (_on_huge_pages(codes) if len(orders) > 1 else codes.contiguous()).numpy(),
+        _on_huge_pages(codes) if len(orders) > 1 else codes.contiguous().numpy(),
         y.to(torch.int64).contiguous().numpy(),
         orders.contiguous().numpy(),
         batch_size,
@@ -82,9 +84,12 @@ def descend(
         values.copy_(values32)
 
 
-def _on_huge_pages(codes: Tensor) -> Tensor:
+def _on_huge_pages(codes: Tensor) -> NDArray[Any]:
     """A copy of codes: every epoch reads their rows in another order."""
-    return huge_empty(codes.shape, codes.dtype).copy_(codes)
+    array = codes.numpy()
+    copy = huge_empty(array.shape, array.dtype)
+    copy[:] = array
+    return copy
 
 
 def pool(values: Tensor, codes: Tensor) -> Tensor:
@@ -109,7 +114,7 @@ def push(values: Tensor, codes: Tensor, change: Tensor, seed: int = 0) -> None:
 def _checked(values: Tensor, codes: Tensor) -> Tensor:
     if not values.is_contiguous():
         raise ValueError("values: expected a contiguous tensor, which is changed in place")
-    check_codes(codes, torch.zeros(len(codes), dtype=torch.int64), values)
+    check_codes(codes.numpy(), np.zeros(len(codes), np.int64), values)
     return codes.contiguous()
 
 
