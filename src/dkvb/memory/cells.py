@@ -90,21 +90,14 @@ class Cells:
         mean: F64 = self.sums[which] / (self.counts[which, None] * float(UNIT))
         return mean
 
-    def conditioned(self, which: Places, by: Conditioning) -> tuple[F32, F64]:
-        """Conditioned means (k, p) of cells, and the spread (k,) of their rows.
+    def units(self, which: Places, by: Conditioning) -> tuple[Rows, F64]:
+        """Mean rows (k, m) before centring, and how far (k,) the rows of each cell spread.
 
-        Rows have unit length, so that the length of their mean says how far they spread; the
-        linear map stretches that as it does the variance of all rows.
+        Rows have unit length, so that the length of their mean says how far they spread.
         """
-        rows = np.empty((len(which), by.output_width), np.float32)
-        spread = np.empty(len(which))
-        for start in range(0, len(which), CHUNK):
-            part = slice(start, start + CHUNK)
-            mean = self.means(which[part])
-            rows[part] = by.of_units(mean)
-            spread[part] = 1 - np.einsum("ij,ij->i", mean, mean)
-        alone = self.counts[which] == 1
-        return rows, np.where(alone, 0, np.maximum(spread, 0) * by.stretch)
+        mean = self.means(which)
+        spread = np.maximum(1 - np.einsum("ij,ij->i", mean, mean), 0)
+        return mean, np.where(self.counts[which] == 1, 0, spread)
 
     def moments(self) -> Moments:
         """Sums over all rows; outer products of means, and what spreads around these, evenly, where
@@ -205,7 +198,7 @@ class Cells:
 
 def quantised(X: F32, power: float) -> Places:
     """Rows (n, m) before centring, in whole units."""
-    whole: Places = np.rint(units(X, power) * UNIT).astype(np.int64)
+    whole: Places = np.rint(units(X, power, exactly=True) * UNIT).astype(np.int64)
     return whole
 
 

@@ -7,6 +7,7 @@ come out as can be solved for, whatever the data.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -85,17 +86,18 @@ def nearest(z: F32, keys: F32) -> Places:
 
 def _leading_components(memory: Memory, which: Places, by: Conditioning) -> F32:
     """Entries (k, p) by the first components of their conditioned rows, in which they vary most."""
-    axes, width = None, min(COMPONENTS, by.output_width)
-    z = np.empty((len(which), width), np.float32)
+    width = min(COMPONENTS, by.output_width)
     if by.components is None:
         step = -(-len(which) // AXES_ROWS)
-        sample = memory.conditioned(which[::step], by)[0].astype(np.float64)
+        sample = by.of_units(memory.units(which[::step], by)[0]).astype(np.float64)
         sample -= sample.mean(axis=0)
-        axes = np.linalg.eigh((sample.T @ sample).astype(np.float32))[1][:, ::-1][:, :width]
+        axes = np.linalg.eigh((sample.T @ sample).astype(np.float32))[1][:, ::-1]
+        by = replace(by, components=axes)
+    by = by.leading(width)
+    z = np.empty((len(which), width), np.float32)
     for start in range(0, len(which), CHUNK):
         part = slice(start, start + CHUNK)
-        rows = memory.conditioned(which[part], by)[0]
-        z[part] = rows[:, :width] if axes is None else rows @ axes
+        z[part] = by.of_units(memory.units(which[part], by)[0])
     return z
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from dkvb.memory.kernel import squared_norms
 
 Rows = NDArray[Any]  # (n, m) of real numbers
 F32 = NDArray[np.float32]
@@ -43,23 +45,30 @@ class Conditioning:
     def output_width(self) -> int:
         return self.width if self.components is None else self.components.shape[1]
 
+    def leading(self, n: int) -> Conditioning:
+        """With the first n components alone."""
+        assert self.components is not None
+        return replace(self, components=np.ascontiguousarray(self.components[:, :n]))
+
     def __call__(self, x: F32) -> F32:
         """Embeddings (n, m) → conditioned rows (n, p)."""
-        # A few rows cost little in float64; for many, a product in float32 is precise enough.
-        few = x.size <= EXACT_NUMBERS
-        return self.of_units(self.units(x, np.float64 if few else np.float32))
+        return self.of_units(self.units(x))
 
-    def units(self, x: F32, dtype: Any = np.float64) -> Rows:
-        """Embeddings (n, m) → rows (n, m) before centring."""
-        z = x.astype(dtype)
+    def units(self, x: F32, exactly: bool = False) -> Rows:
+        """Embeddings (n, m) → rows (n, m) before centring.
+
+        A few rows cost little in float64; for many, float32 is precise enough.
+        """
+        precise = exactly or x.size <= EXACT_NUMBERS
+        z: Rows = x.astype(np.float64 if precise else np.float32)
         if self.power == 0.5:
             root = np.sqrt(np.abs(z))
             z = np.copysign(root, z, out=root)
         elif self.power != 1.0:
             z = np.copysign(np.abs(z) ** self.power, z)
         if self.normalise:
-            norms = np.sqrt(np.einsum("ij,ij->i", z, z, dtype=np.float64))[:, None]
-            z /= np.where(norms > 0, norms, 1.0).astype(dtype)
+            norms = np.sqrt(squared_norms(z))
+            z /= np.where(norms > 0, norms, 1.0)[:, None].astype(z.dtype)
         return z
 
     def of_units(self, units: Rows) -> F32:
@@ -87,9 +96,9 @@ class Moments:
         return mean
 
 
-def units(x: F32, power: float, dtype: Any = np.float64) -> Rows:
+def units(x: F32, power: float, exactly: bool = False) -> Rows:
     """Embeddings (n, m) → their signed powers, of unit length (n, m)."""
-    return Conditioning(np.zeros(x.shape[1], np.float32), None, power, True).units(x, dtype)
+    return Conditioning(np.zeros(x.shape[1], np.float32), None, power, True).units(x, exactly)
 
 
 def fit_conditionings(found: Moments) -> dict[str, Conditioning]:
@@ -132,4 +141,6 @@ def conditionings_of_keys(given: Any) -> dict[str, Conditioning]:
     plain = Conditioning(centre, None, given.power, given.normalise)
     if components is None:
         return {PLAIN: plain}
-    return {PLAIN: plain, OF_KEYS: Conditioning(centre, components, given.power, given.normalise)}
+    stretch = float((components.astype(np.float64) ** 2).sum() / len(components))
+    own = Conditioning(centre, components, given.power, given.normalise, stretch)
+    return {PLAIN: plain, OF_KEYS: own}

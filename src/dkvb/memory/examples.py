@@ -99,7 +99,7 @@ class Examples:
             found.moment = np.zeros((width, width))
         for start in range(0, len(self), CHUNK):
             x = self.embeddings(self.order[start : start + CHUNK])
-            rows = units(x, power, np.float32)
+            rows = units(x, power)
             found.total += rows.sum(axis=0, dtype=np.float64)
             assert found.raw is not None
             found.raw += x.sum(axis=0, dtype=np.float64)
@@ -107,13 +107,9 @@ class Examples:
                 found.moment += rows.T @ rows
         return found
 
-    def conditioned(self, which: Places, by: Conditioning) -> tuple[F32, F64]:
-        """Conditioned rows (k, p) of entries, and the spread (k,) of what each stands for."""
-        rows = np.empty((len(which), by.output_width), np.float32)
-        for start in range(0, len(which), CHUNK):
-            part = which[start : start + CHUNK]
-            rows[start : start + CHUNK] = by(self.embeddings(part))
-        return rows, np.zeros(len(which))
+    def units(self, which: Places, by: Conditioning) -> tuple[Any, F64]:
+        """Rows (k, m) before centring, and how far (k,) what each stands for spreads around it."""
+        return by.units(self.embeddings(which)), np.zeros(len(which))
 
     @cached_property
     def order(self) -> Places:

@@ -83,6 +83,6 @@ def _nearest_id(state: KernelState, point: int, z: NDArray[Any]) -> Any:
         return None
     members = np.nonzero(s.point_of == point)[0]
     if len(members) > 1:
-        rows, _ = memory.conditioned(members, s.by)
+        rows = s.by(memory.embeddings(members))
         members = members[np.argsort(squared_norms(rows - z), kind="stable")]
     return memory.ids[members[0]] if len(members) else None

@@ -65,10 +65,10 @@ def rbf_matrix(z: Rows, factors: Rows, diagonal: Rows, gamma: float) -> F64:
     squares = squared_norms(z)
     for start in range(0, n, BLOCK):
         part = slice(start, min(start + BLOCK, n))
-        block = rbf(z[start:], z[part], gamma, squares[part])
-        block *= factors[start:, None]
-        block *= factors[part]
-        matrix[start:, part] = block
+        block = rbf(z[part], z[start:], gamma, squares[start:])
+        block *= factors[start:].astype(block.dtype)
+        block *= factors[part, None].astype(block.dtype)
+        matrix[start:, part] = block.T
     matrix[np.diag_indices(n)] = diagonal
     return matrix
 

@@ -25,7 +25,7 @@ Places = NDArray[np.int64]
 
 LEAVE_ONE_OUT, HELD_OUT = "leave-one-out", "held-out"
 FEW_INPUTS = 64
-MOST_BESIDE = 512  # points that came since the others were laid out for a few inputs
+MOST_BESIDE = 8192  # points that came since the others were laid out for a few inputs
 NOVELTY_POINTS = 1000
 CACHED = ("panels", "rows", "values")
 _NUMBERS = 1 << 25  # of the kernel matrix at a time

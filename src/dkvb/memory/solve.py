@@ -24,7 +24,7 @@ from dkvb.memory.choose import (
     system,
 )
 from dkvb.memory.compress import coarse, fit_groups
-from dkvb.memory.conditioning import Conditioning
+from dkvb.memory.conditioning import PLAIN, Conditioning
 from dkvb.memory.inverse import Inverse, NotPositiveDefinite, cholesky
 from dkvb.memory.kernel import squared_norms
 from dkvb.memory.outputs import Outputs
@@ -40,7 +40,7 @@ MOST_POINTS = 12_000  # that are solved for exactly: more take minutes on a CPU
 ALL_LEFT_OUT = 6_000  # up to which every point is left out; beyond, some rows
 JUDGED_ROWS = 2_000
 CHOICE_ROWS = 50_000  # of many, that settings are chosen on,
-CHOICE_CELLS = 6_000  # as so many cells,
+CHOICE_CELLS = 4_000  # as so many cells,
 HELD_OUT_ROWS = 5_000  # by so many rows that are in none of them
 SUPPORT_POINTS = 4_096
 MORE_NOISE = (1e-6, 1e-4, 1e-2)  # added to λ where rounding makes the matrix indefinite
@@ -66,7 +66,9 @@ def chosen(
     targets = memory.targets[order[first]]
 
     if len(first) > MOST_POINTS:
-        choice = choose_for_cells(_held_out_rows(memory, order), conditionings, outputs)
+        axes = next((c for c in conditionings.values() if c.components is not None), None)
+        axes = axes or conditionings[PLAIN]
+        choice = choose_for_cells(_held_out_rows(memory, order, axes), conditionings, outputs)
         return choice, conditionings[choice.setting.conditioning]
 
     def points_by(by: Conditioning, most: int) -> Points:
@@ -80,15 +82,18 @@ def chosen(
     return choice, conditionings[choice.setting.conditioning]
 
 
-def _held_out_rows(memory: Memory, order: Places) -> Callable[[Conditioning], HeldOut]:
+def _held_out_rows(
+    memory: Memory, order: Places, axes: Conditioning
+) -> Callable[[Conditioning], HeldOut]:
     """What gives cells of some entries under a conditioning, and others that are held out."""
     if len(order) > CHOICE_ROWS:
         order = order[lowest_hashes(memory.targets[order], CHOICE_ROWS)]
     out = lowest_hashes(memory.targets[order], HELD_OUT_ROWS)
     rest = np.delete(order, out)
+    group = fit_groups(memory, rest, axes, CHOICE_CELLS)
 
     def under(by: Conditioning) -> HeldOut:
-        cells = points_of(memory, rest, fit_groups(memory, rest, by, CHOICE_CELLS), by)
+        cells = points_of(memory, rest, group, by)
         return HeldOut(cells, points_of(memory, order[out], np.arange(len(out)), by))
 
     return under
