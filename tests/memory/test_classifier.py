@@ -295,4 +295,4 @@ def test_many_examples_are_solved_on_first_use_and_by_one_thread(monkeypatch, ca
     for thread in threads:
         thread.join()
     assert model._state.solution is not None
-    assert len([r for r in caplog.records if "chosen by leave-one-out" in r.message]) == 1
+    assert len([r for r in caplog.records if "chosen by leaving out" in r.message]) == 1

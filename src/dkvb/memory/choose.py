@@ -188,7 +188,8 @@ def choose_for_cells(
 
 def predicted(cells: Points, values: F64, rows: Points, gamma: float) -> F64:
     """What values (N, T) of cells predict for rows, or for cells (k, T)."""
-    kernel = rbf(rows.z, working(cells.z), gamma)
+    z = working(cells.z)
+    kernel = rbf(rows.z.astype(z.dtype), z, gamma)
     weighed = values * spread_factors(cells.spread, gamma)[:, None]
     found: F64 = (kernel @ weighed.astype(kernel.dtype)).astype(np.float64)
     return found * spread_factors(rows.spread, gamma)[:, None]

@@ -53,7 +53,9 @@ def explain(state: KernelState, x: NDArray[np.float32], n: int) -> KernelExplana
     scores, novelty = state.scores_and_novelty(x)
     best = int(scores[0].argmax())
     z = s.by(x)
-    similarity = np.exp(-s.gamma * squared_distances(z, s.rows, s.squares.array)[0])
+    similarity = np.exp(
+        -s.gamma * squared_distances(z.astype(s.rows.dtype), s.rows, s.squares.array)[0]
+    )
     contributions = similarity * s.values[:, best] * state.factors[best]  # (N,)
     in_favour = float(np.maximum(contributions, 0).sum())
     classes = state.labels.classes_

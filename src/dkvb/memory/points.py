@@ -21,6 +21,7 @@ F64 = NDArray[np.float64]
 Places = NDArray[np.int64]
 
 CHUNK = 4096
+COPIES = 1e-6  # of their squared length: rows that spread less are copies, but for rounding
 EXACT_NUMBERS = 1 << 22  # of conditioned rows that are reckoned with in float64; float32 beyond
 
 
@@ -91,7 +92,8 @@ def points_of(memory: Memory, which: Places, group: Places, by: Conditioning) ->
             squares = np.add.reduceat(share * (squared_norms(rows) + own), at)
             rows *= share[:, None].astype(rows.dtype)
             rows = np.add.reduceat(rows, at, axis=0)
-            inside = np.maximum(squares - squared_norms(rows), 0)
+            inside = squares - squared_norms(rows)
+            inside[inside < COPIES * squares] = 0
             own = np.where(n_entries == 1, own[at], inside)
         z[done:end], spread[done:end] = by.of_units(rows), own * by.stretch
         done = end

@@ -131,7 +131,8 @@ class Solution:
         step = max(1, _NUMBERS // max(1, len(self)))
         for start in range(0, len(x), step):
             part = slice(start, start + step)
-            distances = squared_distances(self.by(x[part]), self.rows, self.squares.array)
+            z = self.by(x[part]).astype(self.rows.dtype)
+            distances = squared_distances(z, self.rows, self.squares.array)
             nearest[part] = distances.min(axis=1)
             distances *= -self.gamma
             predicted[part] = np.exp(distances, out=distances).astype(np.float64) @ self.values

@@ -28,6 +28,7 @@ Places = NDArray[np.int64]
 
 AT_ONCE = 256  # points that come or go together
 MOST_VECTORS = 1 << 26  # numbers of what came and went; beyond, corrections start again
+_ODD = 0x2545F4914F6CDD1D
 MOST_GONE = 512  # points that stand for nothing, until they are cleared away
 
 
@@ -35,7 +36,7 @@ def settled(s: Solution, memory: Memory, outputs: Outputs) -> Solution:
     """The solution with all changes of the memory folded in."""
     if not s.pending:
         return s
-    s = _ready(s, outputs)
+    s = _ready(s, outputs).touched(_twins(s, memory))
     entries, group = _regrouped(s, memory)
     added = points_of(memory, entries, group, s.by)
     point_of = s.point_of.copy()
@@ -84,6 +85,14 @@ def _supported(s: Solution, outputs: Outputs) -> Solution:
     s = _with_points(s, points, np.zeros((len(points), s.alpha.shape[1])), s.alpha)
     s = replace(s, counts=np.concatenate([s.counts[:n], np.zeros(len(points))]))
     return replace(s, inverse=Inverse.of(lower), anchors=np.arange(n, len(s)))
+
+
+def _twins(s: Solution, memory: Memory) -> Places:
+    """The entries that have a point, and the row and target of one that has none yet."""
+    with np.errstate(over="ignore"):
+        pair = memory.hashes + memory.targets * _ODD
+    new = s.point_of < 0
+    return np.nonzero(~new & np.isin(pair, pair[new]))[0]
 
 
 def _regrouped(s: Solution, memory: Memory) -> tuple[Places, Places]:
@@ -141,7 +150,10 @@ def _added(s: Solution, points: Points, outputs: Outputs) -> Solution:
     own = self_similarity(points.spread, points.counts, s.gamma)
     corner[np.diag_indices(len(points))] = own + s.noise / points.counts
     inverse, u, schur = s.inverse.added(_cross(s, points), corner)
-    now = rbf(points.z, s.rows, s.gamma, s.squares.array).astype(np.float64) @ s.values
+    now = (
+        rbf(points.z.astype(s.rows.dtype), s.rows, s.gamma, s.squares.array).astype(np.float64)
+        @ s.values
+    )
     residual = outputs.rows(points.targets) - now * factors[:, None]
     beta = solve_system(schur, residual, assume_a="pos")
     alpha, alive = s.alpha.copy(), s.anchors >= 0
@@ -168,7 +180,7 @@ def _cross(s: Solution, points: Points) -> F64:
     """The kernel (M, t) of the anchors and other points; 0 of anchors that went."""
     assert s.anchors is not None
     mine = np.maximum(s.anchors, 0)
-    kernel = rbf(s.rows[mine], points.z, s.gamma).astype(np.float64)
+    kernel = rbf(s.rows[mine], points.z.astype(s.rows.dtype), s.gamma).astype(np.float64)
     kernel *= np.where(s.anchors >= 0, spread_factors(s.spread[mine], s.gamma), 0)[:, None]
     kernel *= spread_factors(points.spread, s.gamma)
     return kernel
