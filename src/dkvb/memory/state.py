@@ -26,7 +26,7 @@ from dkvb.memory.inverse import NotPositiveDefinite
 from dkvb.memory.outputs import Classes, class_factors
 from dkvb.memory.quality import Quality, Suspect
 from dkvb.memory.solution import Solution
-from dkvb.memory.solve import chosen, solve
+from dkvb.memory.solve import chosen, solve, solve_exactly
 from dkvb.memory.update import settled
 
 log = logging.getLogger(__name__)
@@ -400,11 +400,16 @@ class KernelState:
         again = solve(self.memory, self.outputs, s.setting, s.chosen_for, s.by, s.gamma)
         return replace(self, solution=again)
 
-    def tuned(self) -> KernelState:
-        """With a new choice of all settings, and its solution: a function of what was learned."""
+    def tuned(self, exact: bool = False, progress: bool = False) -> KernelState:
+        """With a new choice of all settings, and its solution: a function of what was learned.
+
+        `exact` solves for every example or cell, however many.
+        """
         found = self._conditionings()
-        (setting, gamma, known), by = chosen(self.memory, self.outputs, found)
+        (setting, gamma, known), by = chosen(self.memory, self.outputs, found, exact)
         solution = solve(self.memory, self.outputs, setting, self.n_rows, by, gamma, known)
+        if exact and solution.is_compressed:
+            solution = solve_exactly(solution, self.memory, self.outputs, progress)
         return replace(self, solution=solution)
 
     def unlearned(self) -> KernelState:
