@@ -215,7 +215,7 @@ class KernelClassifier(ChangeableClassifier[KernelState]):
         """Labels, probabilities and novelty of X (n, m), from one kernel matrix."""
         state, x = self._solved_for(X)
         scores, far = state.scores_and_novelty(x)
-        probabilities = softmax(state.quality.calibration.logits(scores))
+        probabilities = softmax(state.calibration.logits(scores))
         labels = self._named(state, scores, far)
         return Answers(labels, state.labels.classes_, probabilities, far)
 
@@ -224,7 +224,7 @@ class KernelClassifier(ChangeableClassifier[KernelState]):
         state, x = self._solved_for(X)
         scores = state.scores(x)
         if scores.shape[1] == 2:
-            logits = state.quality.calibration.logits(scores)
+            logits = state.calibration.logits(scores)
             scores = logits[:, 1] - logits[:, 0]
         return scores
 
@@ -232,7 +232,7 @@ class KernelClassifier(ChangeableClassifier[KernelState]):
         """Probabilities (n, Y) in the order of `classes_`, calibrated on learned examples that were
         left out."""
         state, x = self._solved_for(X)
-        return softmax(state.quality.calibration.logits(state.scores(x)))
+        return softmax(state.calibration.logits(state.scores(x)))
 
     def predict_log_proba(self, X: ArrayLike) -> Floats:
         """Logarithms of `predict_proba` (n, Y)."""
@@ -342,7 +342,7 @@ class KernelClassifier(ChangeableClassifier[KernelState]):
         state, x = self._solved_for(X)
         assert state.solution is not None
         scores, novelty = state.scores_and_novelty(x)
-        probabilities = softmax(state.quality.calibration.logits(scores))
+        probabilities = softmax(state.calibration.logits(scores))
         return probabilities, novelty, state.solution.by(x)
 
     def rows(self) -> tuple[list[Any], NDArray[Any]]:

@@ -36,7 +36,7 @@ _NUMBERS = 1 << 25  # of the kernel matrix at a time
 class Judged:
     """What the others predict for some entries, found when all was solved for."""
 
-    which: Places  # (k,) positions of entries
+    which: Places  # (k,) positions of entries, in their canonical order
     predicted: NDArray[np.float32]  # (k, T)
     kind: str  # LEAVE_ONE_OUT, ESTIMATED or HELD_OUT
 

@@ -197,9 +197,9 @@ def solve_exactly(
     # Hutchinson's estimate of the diagonal: the mean over random signs v of v ⊙ A⁻¹v.
     diagonal = (probes * answers).mean(axis=1)
     diagonal = np.maximum(diagonal, np.median(diagonal) / 4)
-    which = np.arange(len(memory))
+    which = order
     if which.size * rows.shape[1] > MOST_JUDGED:
-        which = np.sort(order[_sample(memory, order)])
+        which = order[_sample(memory, order)]
     place = point_of[which]
     predicted = rows[place] - alpha[place] / diagonal[place, None]
     cells, n = s.points, len(points)

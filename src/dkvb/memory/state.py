@@ -18,6 +18,7 @@ from dkvb._support.validation import check_memory
 from dkvb.estimators.base import FEWER_INPUTS, MANY_SCORES
 from dkvb.estimators.changeable import AuditRecord
 from dkvb.estimators.labels import MOST_CLASSES, TOO_MANY_CLASSES, LabelIndex
+from dkvb.memory.calibration import Calibration
 from dkvb.memory.cells import Cells
 from dkvb.memory.coders import Coder
 from dkvb.memory.conditioning import Conditioning, conditionings_of_keys, fit_conditionings
@@ -50,6 +51,7 @@ class KernelState:
     audit: tuple[AuditRecord, ...] = ()
     solution: Solution | None = None  # of the memory, but for what it says is pending
     inference_only: bool = False
+    earlier_calibration: Calibration | None = None  # of the solution before corrections
 
     @cached_property
     def class_counts(self) -> Places:
@@ -73,6 +75,13 @@ class KernelState:
         """What the solution predicts for its own examples."""
         assert self.solution is not None
         return Quality.of(self.solution, self.memory, self.factors)
+
+    @cached_property
+    def calibration(self) -> Calibration:
+        """Of scores; with many examples that of the last solution, which one more hardly moves."""
+        if self.earlier_calibration is not None and self.n_rows > CHOSEN_AT_ONCE:
+            return self.earlier_calibration
+        return self.quality.calibration
 
     @property
     def outputs(self) -> Classes:
@@ -186,17 +195,23 @@ class KernelState:
         return fingerprint
 
     def _plus(self, more: Examples | Cells) -> KernelState:
-        solution = self.solution
+        solution, calibration = self.solution, self._carried
         if isinstance(self.memory, Cells):
             assert isinstance(more, Cells)
             cells, touched, n_new = self.memory.plus(more)
             if solution is not None:
                 solution = solution.touched(touched).appended(n_new)
-            return replace(self, memory=cells, solution=solution)
+            return replace(self, memory=cells, solution=solution, earlier_calibration=calibration)
         assert isinstance(more, Examples)
         if solution is not None:
             solution = solution.appended(len(more))
-        return replace(self, memory=self.memory.appended(more), solution=solution)
+        memory = self.memory.appended(more)
+        return replace(self, memory=memory, solution=solution, earlier_calibration=calibration)
+
+    @property
+    def _carried(self) -> Calibration | None:
+        """The calibration that the next state may use; None if nobody has asked for it yet."""
+        return vars(self).get("calibration", self.earlier_calibration)
 
     # ---------------------------------------------------------------------------------- unlearning
     def forget(self, label: Any) -> KernelState:
@@ -394,11 +409,12 @@ class KernelState:
             return self.tuned()
         if not many:
             try:
-                return replace(self, solution=settled(s, self.memory, self.outputs))
+                folded = settled(s, self.memory, self.outputs)
+                return replace(self, solution=folded)
             except NotPositiveDefinite:
                 log.info("an update failed in this precision; solving anew")
         again = solve(self.memory, self.outputs, s.setting, s.chosen_for, s.by, s.gamma)
-        return replace(self, solution=again)
+        return replace(self, solution=again, earlier_calibration=None)
 
     def tuned(self, exact: bool = False, progress: bool = False) -> KernelState:
         """With a new choice of all settings, and its solution: a function of what was learned.
@@ -410,14 +426,14 @@ class KernelState:
         solution = solve(self.memory, self.outputs, setting, self.n_rows, by, gamma, known)
         if exact and solution.is_compressed:
             solution = solve_exactly(solution, self.memory, self.outputs, progress)
-        return replace(self, solution=solution)
+        return replace(self, solution=solution, earlier_calibration=None)
 
     def unlearned(self) -> KernelState:
         """What to go on from after unlearning: with few examples left all is chosen again, as if
         the others had never been."""
         few = self.n_rows <= CHOSEN_AT_ONCE
         state = replace(self, solution=None) if few else self
-        return state.settled() if self.n_rows else replace(self, solution=None)
+        return state.settled() if self.n_rows else state
 
     def _conditionings(self) -> dict[str, Conditioning]:
         if self.keys is not None and isinstance(self.memory, Examples):
