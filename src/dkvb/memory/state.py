@@ -403,11 +403,10 @@ class KernelState:
             return self.tuned()
         if not s.pending:
             return self
-        due = self.n_rows >= 2 * s.chosen_for
-        many = s.pending > max(FOLDED_AT_ONCE, FOLDED_SHARE * len(s))
-        if due and (many or self.n_rows <= CHOSEN_AT_ONCE):
+        much = self._is_much(s)
+        if self.is_due and (much or self.n_rows <= CHOSEN_AT_ONCE):
             return self.tuned()
-        if not many:
+        if not much:
             try:
                 folded = settled(s, self.memory, self.outputs)
                 return replace(self, solution=folded)
@@ -427,6 +426,38 @@ class KernelState:
         if exact and solution.is_compressed:
             solution = solve_exactly(solution, self.memory, self.outputs, progress)
         return replace(self, solution=solution, earlier_calibration=None)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether so much was learned since the last choice of settings that another would pay."""
+        s = self.solution
+        return s is None or self.n_rows >= 2 * s.chosen_for
+
+    def _is_much(self, s: Solution) -> bool:
+        """Whether more is pending than is folded in sooner than solved for."""
+        return s.pending > max(FOLDED_AT_ONCE, FOLDED_SHARE * len(s))
+
+    def adopting(self, earlier: KernelState) -> KernelState | None:
+        """With the solution of a state from which this one came by learning alone; what was learned
+        since is pending. None where something was unlearned, relabelled or renamed since."""
+        n, s = len(earlier.memory), earlier.solution
+        known = np.isin(earlier.labels.classes_, self.labels.classes_)
+        if s is None or s.pending or type(self.memory) is not type(earlier.memory):
+            return None
+        if n > len(self.memory) or not known.all():
+            return None
+        table = np.searchsorted(self.labels.classes_, earlier.labels.classes_)
+        hashes, targets = self.memory.hashes[:n], self.memory.targets[:n]
+        same = (hashes == earlier.memory.hashes) & (targets == table[earlier.memory.targets])
+        touched = np.nonzero(self.memory.counts[:n] != earlier.memory.counts)[0]
+        if not same.all() or (self.memory.counts[touched] < earlier.memory.counts[touched]).any():
+            return None
+        solution = s.with_columns(table, len(self.labels)).touched(touched)
+        return replace(
+            self,
+            solution=solution.appended(len(self.memory) - n),
+            earlier_calibration=earlier.calibration,
+        )
 
     def unlearned(self) -> KernelState:
         """What to go on from after unlearning: with few examples left all is chosen again, as if
