@@ -292,7 +292,7 @@ class KernelClassifier(ChangeableClassifier[KernelState]):
 
     @property
     def loo_kind_(self) -> str:
-        """What `loo_score_` is: "leave-one-out", "leave-one-out, estimated" or "held-out"."""
+        """What `loo_score_` is: "leave-one-out", or "held-out" where cells were solved for."""
         return self._solved().quality.kind
 
     @property
