@@ -102,9 +102,10 @@ class KernelClassifier(ChangeableClassifier[KernelState]):
 
     @classmethod
     def with_key_rows(cls, key_rows: Any, *, progress: bool = False, **settings: Any) -> Self:
-        """A classifier whose conditioning is fitted to unlabelled rows of the same encoder.
+        """A classifier whose keys are fitted to unlabelled rows of the same encoder.
 
-        The keys hold the conditioning; one codebook is the least that they can have.
+        They are one codebook. Of examples only its conditioning is used, so that it is small; of
+        sums it decides what is added up.
         """
         from dkvb.bottleneck import fit_keys  # fitting keys needs torch
 
@@ -114,7 +115,7 @@ class KernelClassifier(ChangeableClassifier[KernelState]):
         classifier.keys = fit_keys(
             key_rows,
             n_codebooks=1,
-            n_pairs=16,
+            n_pairs=16 if classifier.keep == "examples" else None,
             key_dim=96,
             method="lloyd",
             epochs=5,
