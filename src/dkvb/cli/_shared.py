@@ -61,7 +61,9 @@ def kept_text(keep: str, single_row_share: float) -> str:
     if keep == "examples":
         return "the embeddings that it learns, in half precision"
     share = f"{100 * single_row_share:.1f} %"
-    return f"a count and a sum per key and class; {share} of these hold one row, and so are that row"
+    return (
+        f"a count and a sum per key and class; {share} of these hold one row, and so are that row"
+    )
 
 
 def to_json(value: Any, indent: int | None = None) -> str:

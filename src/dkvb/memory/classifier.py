@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dkvb._support import arrow, validation
 from dkvb._support.files import State
+from dkvb._support.optional import require_torch
 from dkvb._support.validation import embeddings
 from dkvb.estimators.answers import Answers
 from dkvb.estimators.base import Floats, softmax
@@ -107,7 +108,8 @@ class KernelClassifier(ChangeableClassifier[KernelState]):
         They are one codebook. Of examples only its conditioning is used, so that it is small; of
         sums it decides what is added up.
         """
-        from dkvb.bottleneck import fit_keys  # fitting keys needs torch
+        require_torch("keys fitted to rows")
+        from dkvb.bottleneck import fit_keys
 
         classifier = cls(**settings)
         classifier._check_settings()

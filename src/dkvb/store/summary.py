@@ -35,7 +35,8 @@ class ModelSummary:
 
 # ---------------------------------------------------------------------------------------- computed
 def summarise(classifier: Any) -> dict[str, Any]:
-    """Return classes, rows, what is kept of them, use of keys, accuracy and suspect labels, as JSON can hold them."""
+    """Return classes, rows and what is kept of them, use of keys, accuracy and suspect labels, as
+    JSON can hold them."""
     params = _unusual(classifier.get_params(deep=False), type(classifier)().get_params())
     facts: dict[str, Any] = {
         "classifier": type(classifier).__name__,

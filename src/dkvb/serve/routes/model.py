@@ -243,7 +243,7 @@ def _cannot(classifier: Any, what: str, needed: str) -> Problem:
     return Problem(
         409,
         f"{what}: expected a classifier that {needed}; {type(classifier).__name__} does not; fit a "
-        "model with --classifier kernel",
+        "model with --classifier kernel --keep examples",
     )
 
 
