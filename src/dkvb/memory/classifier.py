@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dkvb._support import arrow, validation
 from dkvb._support.files import State
+from dkvb._support.optional import require_torch
 from dkvb._support.validation import embeddings
 from dkvb.estimators.answers import Answers
 from dkvb.estimators.base import Floats, softmax
@@ -113,11 +114,13 @@ class KernelClassifier(ChangeableClassifier[KernelState]):
 
     @classmethod
     def with_key_rows(cls, key_rows: Any, *, progress: bool = False, **settings: Any) -> Self:
-        """A classifier whose conditioning is fitted to unlabelled rows of the same encoder.
+        """A classifier whose keys are fitted to unlabelled rows of the same encoder.
 
-        The keys hold the conditioning; one codebook is the least that they can have.
+        They are one codebook. Of examples only its conditioning is used, so that it is small; of
+        sums it decides what is added up.
         """
-        from dkvb.bottleneck import fit_keys  # fitting keys needs torch
+        require_torch("keys fitted to rows")
+        from dkvb.bottleneck import fit_keys
 
         classifier = cls(**settings)
         classifier._check_settings()
@@ -125,7 +128,7 @@ class KernelClassifier(ChangeableClassifier[KernelState]):
         classifier.keys = fit_keys(
             key_rows,
             n_codebooks=1,
-            n_pairs=16,
+            n_pairs=16 if classifier.keep == "examples" else None,
             key_dim=96,
             method="lloyd",
             epochs=5,
@@ -334,7 +337,7 @@ class KernelClassifier(ChangeableClassifier[KernelState]):
 
     @property
     def loo_kind_(self) -> str:
-        """What `loo_score_` is: "leave-one-out", "leave-one-out, estimated" or "held-out"."""
+        """What `loo_score_` is: "leave-one-out", or "held-out" where cells were solved for."""
         return self._solved().quality.kind
 
     @property

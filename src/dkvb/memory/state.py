@@ -27,7 +27,7 @@ from dkvb.memory.inverse import NotPositiveDefinite
 from dkvb.memory.outputs import Classes, class_factors
 from dkvb.memory.quality import Quality, Suspect
 from dkvb.memory.solution import Solution
-from dkvb.memory.solve import chosen, solve, solve_exactly
+from dkvb.memory.solve import MOST_POINTS, chosen, solve, solve_exactly
 from dkvb.memory.update import settled
 
 log = logging.getLogger(__name__)
@@ -160,6 +160,7 @@ class KernelState:
         """With examples X (n, m) of labels y (n,), which are in `labels`."""
         if len(labels) > MOST_CLASSES:
             raise ValueError(TOO_MANY_CLASSES.format(MOST_CLASSES, len(labels)))
+        self._check_room(len(self.memory) + len(X), len(labels))
         state = self._with_labels(labels, declared)
         targets = class_indices(labels, y)
         if isinstance(self.memory, Cells):
@@ -183,9 +184,19 @@ class KernelState:
             raise ValueError("other: expected the same keys; got others; fit keys once for both")
         labels = self.labels.copy()
         labels.add(other.labels.classes_, "other")
+        self._check_room(len(self.memory) + len(other.memory), len(labels))
         theirs = other._with_labels(labels, frozenset()).memory
         merged = self._with_labels(labels, other.declared)._plus(theirs)
         return replace(merged, audit=(*self.audit, *other.audit))
+
+    def _check_room(self, n_entries: int, n_classes: int) -> None:
+        """Raise where the values of so many classes do not fit in memory."""
+        n = min(n_entries, MOST_POINTS)
+        check_memory(
+            f"values of {n} points for {n_classes} classes",
+            40 * n * n_classes,  # targets, values, and what leaving one out predicts
+            "learn fewer classes in one model",
+        )
 
     @property
     def _fingerprint(self) -> str | None:
