@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[1]
 STORE, EMBEDDING, CLI = "store/", "embedding/", "cli/"
 ELSEWHERE = {
     "1 small data works by default": [
-        ("estimators/kernel/test_small_streams.py", None),
+        ("memory/test_small_streams.py", None),
         ("bottleneck/test_classifier.py", "test_every_method_answers_of_few_rows"),
     ],
     "2 learn warns of losses, --dry-run changes nothing": [

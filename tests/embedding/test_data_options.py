@@ -9,6 +9,7 @@ import typer
 from PIL import Image
 from typer.testing import CliRunner
 
+from dkvb import embedding
 from dkvb.cli import app
 from dkvb.embedding import Cache, load_dataset
 
@@ -77,6 +78,28 @@ def test_fit_learn_and_predict_embed_a_folder_once(counted, photos, tmp_path):
     again = ("--data", photos, "--split", "test", "--cache", tmp_path / "cache")
     assert dkvb("predict", model, *again).exit_code == 0
     assert len(counted) == n + 16
+
+
+@pytest.mark.parametrize(
+    ("command", "options"), [("learn", ()), ("forget", ()), ("relabel", ("--to", "light"))]
+)
+def test_the_encoder_runs_on_the_device_that_is_asked_for(
+    counted, photos, tmp_path, monkeypatch, command, options
+):
+    model = tmp_path / "model"
+    data = ("--data", photos, "--split", "train")
+    assert dkvb("fit", model, *data, "--encoder", "means").exit_code == 0
+    asked, load = [], embedding.load_encoder
+
+    def watched(name, **settings):
+        asked.append(settings["device"])
+        return load(name, **settings)
+
+    monkeypatch.setattr("dkvb.embedding.load_encoder", watched)
+    monkeypatch.setattr("dkvb.cli.model.available", str)  # as if there were a GPU
+    result = dkvb(command, model, *data, *options, "--device", "cuda")
+    assert result.exit_code == 0, result.output
+    assert asked == ["cuda"]
 
 
 def test_what_is_forgotten_is_not_kept_in_the_cache_by_forgetting(counted, photos, tmp_path):

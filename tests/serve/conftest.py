@@ -17,7 +17,7 @@ def client(model):
         yield client
 
 
-@pytest.fixture(params=["kernel", "bottleneck", "prototypes"])
+@pytest.fixture(params=["kernel", "sums", "bottleneck", "prototypes"])
 def any_client(request, tmp_path):
     path = make_model(tmp_path / "pets", request.param)
     with running(path) as url, httpx.Client(base_url=url) as client:

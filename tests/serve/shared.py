@@ -26,6 +26,7 @@ WIDTH = 6
 CLASSES = ["ant", "bee", "cat"]
 SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
     "kernel": ("kernel", {}),
+    "sums": ("kernel", {"keep": "sums"}),
     "bottleneck": ("bottleneck", {"n_codebooks": 4, "key_dim": 2, "epochs": 2}),
     "prototypes": ("prototypes", {}),
 }

@@ -268,6 +268,72 @@ def test_the_default_classifier_keeps_embeddings_says_so_and_measures_itself(pla
     assert "keeps" not in quiet.stderr
 
 
+@pytest.mark.parametrize("options", [["--keep", "sums"], ["--classifier", "kernel:keep=sums"]])
+def test_sums_are_kept_where_they_are_asked_for_and_the_share_of_single_rows_is_told(
+    place, options
+):
+    X, y = rows()
+    np.savez("three.npz", x=np.concatenate([X, X[:9], X[:9]]), y=np.concatenate([y, y[:9], y[:9]]))
+    done = dkvb("fit", "new", "--data", "three.npz", *options)
+    assert done.exit_code == 0, done.output
+    classifier = read_folder("new").classifier
+    assert classifier.keep == "sums"
+    share = classifier.single_row_share_
+    assert 0 < share < 1
+    told = f"a count and a sum per key and class; {100 * share:.1f} % of these hold one row"
+    assert f"the model keeps {told}" in done.stderr
+    facts = json.loads(good("inspect", "new", "--json"))
+    assert facts["keep"] == "sums"
+    assert facts["single_row_share"] == pytest.approx(share, abs=1e-4)
+    assert facts["suspects"] == []  # no row is told from others
+    assert told in good("inspect", "new")
+    good("learn", "new", "--data", "rows.npz")  # every cell has two rows now
+    assert json.loads(good("inspect", "new", "--json"))["single_row_share"] == 0.0
+    good("forget", "new", "--data", "rows.npz")
+    again = read_folder("new").classifier
+    assert again.single_row_share_ == share
+    assert_same_state(again, classifier)
+
+
+def test_inspect_says_what_is_kept_where_that_was_chosen(place):
+    facts = json.loads(good("inspect", "model", "--json"))
+    assert (facts["keep"], facts["single_row_share"]) == ("examples", 1.0)
+    assert "keeps               the embeddings that it learns" in good("inspect", "model")
+    good("fit", "plain", "--data", "rows.npz", "--classifier", "prototypes")
+    facts = json.loads(good("inspect", "plain", "--json"))
+    assert not facts.keys() & {"keep", "single_row_share"}
+    assert "keeps" not in good("inspect", "plain")
+
+
+def test_keys_for_sums_are_fitted_to_unlabelled_rows(place):
+    rng = np.random.default_rng(1)
+    np.savez("unlabelled.npz", x=rng.normal(size=(600, 6)))
+    good("fit", "new", "--data", "rows.npz", "--keep", "sums", "--keys", "unlabelled.npz")
+    keys = read_folder("new").classifier.keys
+    assert keys.n_codebooks == 1
+    assert (
+        keys.n_pairs > 50
+    )  # enough to tell rows apart, which the few that hold a conditioning do not
+    good("fit", "few", "--data", "rows.npz", "--keys", "unlabelled.npz")
+    assert read_folder("few").classifier.keys.n_pairs == 16
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--keep", "sums", "--classifier", "slda"], "expected --classifier kernel beside it"),
+        (["--keep", "sums", "--classifier", "kernel:keep=examples"], "what --classifier says"),
+        (["--keep", "everything"], "everything"),
+        (["--classifier", "kernel:keep=means"], "keep: expected one of 'examples', 'sums'"),
+    ],
+)
+def test_what_cannot_be_kept_is_refused_before_any_work(place, options, says):
+    done = dkvb("fit", "new", "--data", "rows.npz", *options)
+    assert done.exit_code == 2
+    assert says in " ".join(done.stderr.split())
+    assert not Path("new").exists()
+
+
 def test_keys_of_another_width_or_of_none_are_refused(place):
     create("model", learned("bottleneck", rows()), overwrite=True).close()
     np.savez("wide.npz", x=np.zeros((4, 9)), y=["ant"] * 4)

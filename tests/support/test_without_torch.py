@@ -44,6 +44,28 @@ for name in ("prototypes", "slda", "ranpac", "neighbours", "fly"):
     assert (again.decision_function(X) == model.decision_function(X)).all(), name
     model.ask(X).records()
 """
+MEMORY = """
+import dkvb
+file = np.load(sys.argv[1])
+X, y = file["x"], file["y"]
+for keep in ("examples", "sums"):
+    model = dkvb.KernelClassifier(keep).fit(X[:20], y[:20])
+    model.partial_fit(X[20:40], y[20:40]).merge(dkvb.KernelClassifier(keep).fit(X[40:], y[40:]))
+    assert model.tune().score(X, y) == 1.0, keep
+    model.save(sys.argv[2])
+    again = dkvb.load(sys.argv[2])
+    assert (again.decision_function(X) == model.decision_function(X)).all(), keep
+    again.ask(X[:3]).records(), again.explain(X[0]), again.suggest(X, 2), again.freeze().predict(X)
+    again.forget_samples(X[:5], y[:5]).relabel(X[5:7], y[5:7], ["cow", "cow"])
+    assert again.forget("bee").classes_.tolist() == ["ant", "cow"], keep
+"""
+IMPORTS = """
+import pkgutil
+from importlib import import_module
+for package in sys.argv[1:]:
+    for one in pkgutil.walk_packages(import_module(package).__path__, package + "."):
+        import_module(one.name)
+"""
 KERNELS = """
 from dkvb._support.hashing import content_hash
 from dkvb.estimators.suggest import suggest
@@ -76,6 +98,7 @@ print(json.dumps([message(ask) for ask in (
     lambda: dkvb.BottleneckClassifier,
     lambda: dkvb.fit_keys,
     lambda: make_classifier("mlp"),
+    lambda: dkvb.KernelClassifier.with_key_rows(np.eye(4)),
     dkvb.embedding.load_encoder,
     lambda: dkvb.embedding.embed,
     lambda: dkvb.load(sys.argv[1]),
@@ -105,6 +128,15 @@ def test_closed_form_baselines_learn_predict_and_are_saved(data, tmp_path):
     run(LEARNING, data, tmp_path / "model.safetensors")
 
 
+def test_the_kernel_classifier_learns_unlearns_merges_and_is_saved(data, tmp_path):
+    run(MEMORY, data, tmp_path / "model.safetensors")
+
+
+def test_commands_the_service_and_model_folders_are_imported():
+    pytest.importorskip("uvicorn")
+    run(IMPORTS, "dkvb.cli", "dkvb.memory", "dkvb.serve", "dkvb.store")
+
+
 def test_compiled_kernels_take_arrays(data):
     run(KERNELS, data)
 
@@ -112,7 +144,12 @@ def test_compiled_kernels_take_arrays(data):
 def test_what_needs_torch_says_so_in_one_line(data, tmp_path):
     rows = np.load(data)
     LinearClassifier(epochs=1).fit(rows["x"], rows["y"]).save(tmp_path / "model.safetensors")
-    needs = ("dkvb.BottleneckClassifier", "dkvb.fit_keys", "classifier 'mlp'")
+    needs = (
+        "dkvb.BottleneckClassifier",
+        "dkvb.fit_keys",
+        "classifier 'mlp'",
+        "keys fitted to rows",
+    )
     needs += ("encoder efficientnet_lite0", "dkvb.embedding.embed", "classifier 'linear'")
     found = json.loads(run(MESSAGES, tmp_path / "model.safetensors"))
     for need, message in zip(needs, found, strict=True):
@@ -123,9 +160,20 @@ def test_what_needs_torch_says_so_in_one_line(data, tmp_path):
 
 
 def test_commands_work_on_embeddings(data, tmp_path):
+    model, sums = tmp_path / "model", tmp_path / "sums"
     commands = (
         ("--help",),
         ("fit", "--help"),
+        ("fit", model, "--data", data),
+        ("learn", model, "--data", data),
+        ("forget", model, "--label", "bee"),
+        ("predict", model, "--data", data, "--json"),
+        ("inspect", model),
+        ("fit", sums, "--data", data, "--keep", "sums"),
+        ("predict", sums, "--data", data),
+        ("inspect", sums, "--json"),
+        ("history", sums),
+        ("evaluate", "--data", data, "--folds", "2", "--json"),
         ("evaluate", "--train", data, "--test", data, "--classifier", "prototypes",
          "--classes-per-task", "1", "--json", "--out", tmp_path / "runs"),
         ("evaluate", "--train", data, "--test", data, "--classifier", "linear",

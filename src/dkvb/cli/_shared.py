@@ -52,6 +52,20 @@ def plural(count: int, one: str, many: str | None = None) -> str:
     return f"{count} {one if count == 1 else many or one + 's'}"
 
 
+def kept_text(keep: str, single_row_share: float) -> str:
+    """Return what a classifier keeps of the rows that it learns.
+
+    >>> kept_text("sums", 0.25)
+    'a count and a sum per key and class; 25.0 % of these hold one row, and so are that row'
+    """
+    if keep == "examples":
+        return "the embeddings that it learns, in half precision"
+    share = f"{100 * single_row_share:.1f} %"
+    return (
+        f"a count and a sum per key and class; {share} of these hold one row, and so are that row"
+    )
+
+
 def to_json(value: Any, indent: int | None = None) -> str:
     """Return JSON that holds no control characters but line breaks between its lines."""
     text = json.dumps(value, indent=indent, ensure_ascii=False)

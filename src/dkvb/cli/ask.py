@@ -25,6 +25,7 @@ from dkvb.cli._shared import (
     Quiet,
     available,
     clear_errors,
+    kept_text,
     plural,
     printable,
     short_warnings,
@@ -119,7 +120,7 @@ def inspect(
     allow_download: AllowDownload = False,
     as_json: AsJson = False,
 ) -> None:
-    """Classes, examples of each, use of keys, novelty, and size of the files."""
+    """Classes, examples of each, what is kept of them, use of keys, novelty, size of the files."""
     with clear_errors(), short_warnings():
         from dkvb.store import read_summary, summarise
         from dkvb.store.summary import ModelSummary, quantiles
@@ -268,6 +269,8 @@ def _show_facts(facts: dict[str, Any]) -> None:
         )
         lines["pairs selected"] = f"{100 * k['selected']:.1f} %"
         lines["distance to keys"] = f"held-out rows: {_quantile_text(k['held_out_novelty'])}"
+    if "keep" in facts:
+        lines["keeps"] = kept_text(facts["keep"], facts["single_row_share"])
     if "novelty_of_data" in facts:
         lines["novelty of data"] = _quantile_text(facts["novelty_of_data"])
     for name, text in lines.items():

@@ -83,7 +83,7 @@ def relabel(
     """Give learned rows another label; DATA holds them with the labels they were learned with."""
 
     def change(folder: Any, repeated: bool) -> tuple[int, Facts]:
-        rows = labelled_rows(folder, data, encoder, allow_download, quiet, keep=False)
+        rows = labelled_rows(folder, data, encoder, allow_download, quiet, device, keep=False)
         new = _typed(folder.classifier, to, "--to")
         labels = [new] * len(rows.y)
         count = folder.relabel(rows.x, rows.y, labels, operation_id=operation_id)

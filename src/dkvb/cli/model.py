@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,6 +19,7 @@ from dkvb.cli._shared import (
     Quiet,
     available,
     clear_errors,
+    kept_text,
     note,
     plural,
     printable,
@@ -38,6 +40,13 @@ Wait = Annotated[
 Where = Annotated[Device, typer.Option("--device", help="Where to compute.")]
 
 
+class Keep(StrEnum):
+    """What is kept of learned rows."""
+
+    examples = "examples"
+    sums = "sums"
+
+
 @partial(with_item_options, encoder_help="Encoder: required for images and texts.")
 def fit(
     model: ModelPath,
@@ -53,6 +62,13 @@ def fit(
         str,
         typer.Option(metavar="NAME[:key=value,...]", help=f"Classifier to train: {CLASSIFIERS}."),
     ] = "kernel",
+    keep: Annotated[
+        Keep | None,
+        typer.Option(
+            help="What the kernel classifier keeps of learned rows: every embedding, or a count "
+            "and a sum per key and class."
+        ),
+    ] = None,
     encoder: ItemOptions = DEFAULTS,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace the model in the folder.")
@@ -70,10 +86,11 @@ def fit(
         from dkvb.store import check_target, create
 
         spec, place = parse_spec(classifier), available(device)
+        settings = _with_keep(spec, keep)
         check_target(model, overwrite)  # before any work
         how: dict[str, Any] = {"device": place, "quiet": quiet}
         rows = read_rows(data, encoder, labelled=True, **how)
-        settings, unlabelled = dict(spec.settings), None
+        unlabelled = None
         if keys is not None and _names_keys(keys):
             settings["keys"] = _keys_for(keys, rows, place)
         elif keys is not None:
@@ -90,10 +107,11 @@ def fit(
         ) as folder:  # fmt: skip
             if not quiet:
                 acknowledge("fit", len(rows.y), folder.path, made, as_json)
-                if spec.name == "kernel":
+                if hasattr(made, "single_row_share_"):
+                    kept = kept_text(made.keep, made.single_row_share_)
                     note(
-                        "the model keeps the embeddings that it learns, in half precision; "
-                        "--classifier bottleneck, slda or ranpac keeps none"
+                        f"the model keeps {kept}; --classifier bottleneck, slda or ranpac keeps "
+                        "no row"
                     )
 
 
@@ -150,10 +168,12 @@ def learn(
                     )  # fmt: skip
         return
     with clear_errors(), short_warnings(), opened(model, device, wait, quiet) as folder:
-        rows = labelled_rows(folder, data, encoder, allow_download, quiet)
+        rows = labelled_rows(folder, data, encoder, allow_download, quiet, device)
         held_out = None
         if test is not None:
-            found = labelled_rows(folder, test, encoder, allow_download, quiet, option="--test")
+            found = labelled_rows(
+                folder, test, encoder, allow_download, quiet, device, option="--test"
+            )
             held_out = (found.x, found.y)
         before = folder.classifier
         repeated = operation_id if folder.is_done("learn", operation_id) else None
@@ -225,7 +245,9 @@ def forget(
                     count = folder.forget(*labels, operation_id=operation_id)
             else:
                 repeated = folder.is_done("forget_samples", operation_id)
-                rows = labelled_rows(folder, str(data), encoder, allow_download, quiet, keep=False)
+                rows = labelled_rows(
+                    folder, str(data), encoder, allow_download, quiet, device, keep=False
+                )
                 with working(f"forgetting {plural(len(rows.y), 'row')}", quiet):
                     count = folder.forget_samples(rows.x, rows.y, operation_id=operation_id)
             if not quiet:
@@ -287,6 +309,24 @@ def merge(
                 )  # fmt: skip
 
 
+def _with_keep(spec: Any, keep: Keep | None) -> dict[str, Any]:
+    """The settings of a classifier, with what `--keep` says."""
+    settings = dict(spec.settings)
+    if keep is None:
+        return settings
+    if spec.name != "kernel":
+        raise ValueError(
+            f"--keep: expected --classifier kernel beside it; got {spec.name}, of which what it "
+            "keeps cannot be chosen; leave --keep out"
+        )
+    if settings.setdefault("keep", keep.value) != keep.value:
+        raise ValueError(
+            f"--keep: expected what --classifier says, {settings['keep']}; got {keep.value}; give "
+            "one of them"
+        )
+    return settings
+
+
 def _measured(before: Any, after: Any, held_out: Any) -> Any:
     with working("measuring the old classes", quiet=False):
         return change_of(before, after, held_out)
@@ -327,13 +367,13 @@ def labelled_rows(
     items: ItemOptions,
     allow_download: bool,
     quiet: bool,
+    device: Device,
     keep: bool = True,
     option: str = "--data",
 ) -> Any:
     """Return labelled rows that fit the model of a folder."""
-    device = folder.classifier.get_params().get("device", "cpu")
     return read_rows(
-        data, items, labelled=True, like=folder.model, device=device, quiet=quiet,
+        data, items, labelled=True, like=folder.model, device=available(device), quiet=quiet,
         allow_download=allow_download, keep=keep, option=option,
     )  # fmt: skip
 

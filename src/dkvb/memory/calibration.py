@@ -13,7 +13,7 @@ from scipy.special import logsumexp
 F64 = NDArray[np.float64]
 Places = NDArray[np.int64]
 
-ROWS = 3000  # that calibration is fitted to
+ROWS = 1000  # that calibration is fitted to
 LOWEST = -30.0  # of slope · score: below, all scores are equally unlikely
 _PRIOR_WIDTH = math.log(4.0)  # of both logarithms, worth about one example: a guide with few
 
@@ -46,7 +46,8 @@ def fit_calibration(scores: F64, targets: Places) -> Calibration:
     """
     guess = Calibration()
     known = np.isfinite(scores[np.arange(len(scores)), targets])
-    scores, targets = scores[known][:ROWS], targets[known][:ROWS]
+    step = max(1, int(known.sum()) // ROWS)
+    scores, targets = scores[known][::step], targets[known][::step]
     if len(scores) == 0 or int(np.isfinite(scores[0]).sum()) < 2:
         return guess
     own = np.arange(len(scores)), targets

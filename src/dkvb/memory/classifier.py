@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.exceptions import NotFittedError
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dkvb._support import arrow, validation
 from dkvb._support.files import State
+from dkvb._support.optional import require_torch
 from dkvb._support.validation import embeddings
 from dkvb.estimators.answers import Answers
 from dkvb.estimators.base import Floats, softmax
@@ -33,6 +35,16 @@ if TYPE_CHECKING:
     from dkvb.bottleneck import Keys
 
 _SOLVING = RLock()  # one solve at a time: each takes all cores and much memory
+
+
+def _keeps_examples(classifier: Any) -> bool:
+    """Whether single examples can be told apart."""
+    if classifier.keep != "examples":
+        raise AttributeError(
+            f'expected keep="examples", with which examples can be told apart; '
+            f"got keep={classifier.keep!r}"
+        )
+    return True
 
 
 class KernelClassifier(ChangeableClassifier[KernelState]):
@@ -102,11 +114,13 @@ class KernelClassifier(ChangeableClassifier[KernelState]):
 
     @classmethod
     def with_key_rows(cls, key_rows: Any, *, progress: bool = False, **settings: Any) -> Self:
-        """A classifier whose conditioning is fitted to unlabelled rows of the same encoder.
+        """A classifier whose keys are fitted to unlabelled rows of the same encoder.
 
-        The keys hold the conditioning; one codebook is the least that they can have.
+        They are one codebook. Of examples only its conditioning is used, so that it is small; of
+        sums it decides what is added up.
         """
-        from dkvb.bottleneck import fit_keys  # fitting keys needs torch
+        require_torch("keys fitted to rows")
+        from dkvb.bottleneck import fit_keys
 
         classifier = cls(**settings)
         classifier._check_settings()
@@ -114,7 +128,7 @@ class KernelClassifier(ChangeableClassifier[KernelState]):
         classifier.keys = fit_keys(
             key_rows,
             n_codebooks=1,
-            n_pairs=16,
+            n_pairs=16 if classifier.keep == "examples" else None,
             key_dim=96,
             method="lloyd",
             epochs=5,
@@ -189,11 +203,42 @@ class KernelClassifier(ChangeableClassifier[KernelState]):
         self._state, self.n_features_in_ = empty(width, self.keys, self._coder(width)), width
         return self
 
-    def tune(self) -> Self:
-        """Choose all settings again; predictions then depend on the set of examples alone."""
+    def tune(self, *, exact: bool = False, progress: bool = False) -> Self:
+        """Choose all settings again; predictions then depend on what was learned alone.
+
+        Parameters
+        ----------
+        exact : bool
+            Whether to solve for every example (or cell), where these are more than 12,000, by
+            conjugate gradients: the most accurate, in minutes, with 4·n² bytes of memory where
+            there are so many.
+        progress : bool
+            Whether to show a progress bar while that goes on.
+        """
         self._ready()
-        self._state = self._check_changeable("tune").tuned()
+        self._state = self._check_changeable("tune").tuned(exact, progress)
         return self
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether predictions wait for nothing: what was learned is solved for, or takes no time
+        to be."""
+        state = self._ready()
+        return state.is_settled or state.is_quick
+
+    @property
+    def is_tuning_due(self) -> bool:
+        """Whether as much was learned since the last choice of settings as before."""
+        state = self._ready()
+        return state.is_due and not state.inference_only
+
+    def adopt(self, tuned: Self) -> bool:
+        """Answer from now on as a copy does that was tuned beside, with all that was learned since;
+        False where something was unlearned since, and the copy's solution is of no use."""
+        state = self._check_changeable("adopt").adopting(tuned._solved())
+        if state is not None:
+            self._state = state.settled()
+        return state is not None
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """The label of the highest score (n,), or "unknown" (−1) above the novelty threshold."""
@@ -205,7 +250,7 @@ class KernelClassifier(ChangeableClassifier[KernelState]):
         """Labels, probabilities and novelty of X (n, m), from one kernel matrix."""
         state, x = self._solved_for(X)
         scores, far = state.scores_and_novelty(x)
-        probabilities = softmax(state.quality.calibration.logits(scores))
+        probabilities = softmax(state.calibration.logits(scores))
         labels = self._named(state, scores, far)
         return Answers(labels, state.labels.classes_, probabilities, far)
 
@@ -214,7 +259,7 @@ class KernelClassifier(ChangeableClassifier[KernelState]):
         state, x = self._solved_for(X)
         scores = state.scores(x)
         if scores.shape[1] == 2:
-            logits = state.quality.calibration.logits(scores)
+            logits = state.calibration.logits(scores)
             scores = logits[:, 1] - logits[:, 0]
         return scores
 
@@ -222,7 +267,7 @@ class KernelClassifier(ChangeableClassifier[KernelState]):
         """Probabilities (n, Y) in the order of `classes_`, calibrated on learned examples that were
         left out."""
         state, x = self._solved_for(X)
-        return softmax(state.quality.calibration.logits(state.scores(x)))
+        return softmax(state.calibration.logits(state.scores(x)))
 
     def predict_log_proba(self, X: ArrayLike) -> Floats:
         """Logarithms of `predict_proba` (n, Y)."""
@@ -292,7 +337,7 @@ class KernelClassifier(ChangeableClassifier[KernelState]):
 
     @property
     def loo_kind_(self) -> str:
-        """What `loo_score_` is: "leave-one-out", "leave-one-out, estimated" or "held-out"."""
+        """What `loo_score_` is: "leave-one-out", or "held-out" where cells were solved for."""
         return self._solved().quality.kind
 
     @property
@@ -315,12 +360,11 @@ class KernelClassifier(ChangeableClassifier[KernelState]):
         """Learned examples by label and leave-one-out prediction (Y, Y), as `classes_`."""
         return self._solved().quality.confusion()
 
+    @available_if(_keeps_examples)  # type: ignore[untyped-decorator]
     def suspects(self, n: int | None = None) -> list[Suspect]:
         """Learned examples whose label the others contradict, at most n, those first to whose label
         the others give the lowest probability."""
-        state = self._solved()
-        self._check_keeps_examples("suspects", state)
-        return state.suspects(n)
+        return self._solved().suspects(n)
 
     @property
     def single_row_share_(self) -> float:
@@ -332,13 +376,13 @@ class KernelClassifier(ChangeableClassifier[KernelState]):
         state, x = self._solved_for(X)
         assert state.solution is not None
         scores, novelty = state.scores_and_novelty(x)
-        probabilities = softmax(state.quality.calibration.logits(scores))
+        probabilities = softmax(state.calibration.logits(scores))
         return probabilities, novelty, state.solution.by(x)
 
+    @available_if(_keeps_examples)  # type: ignore[untyped-decorator]
     def rows(self) -> tuple[list[Any], NDArray[Any]]:
         """The ids (n,) of the learned examples, None where there is none, and their labels (n,)."""
         state = self._fitted()
-        self._check_keeps_examples("rows", state)
         memory = state.memory.canonical()
         labels: NDArray[Any] = state.labels.classes_[memory.targets]
         ids = getattr(memory, "ids", None)

@@ -41,7 +41,8 @@ class KernelExplanation:
         lines = [f"{self.label!r}: novelty {self.novelty:.2f}, decided by"]
         for one in self.influences[:5]:
             name = "" if one.id is None else f" {one.id!r}"
-            many = "example" if one.rows == 1 else f"{one.rows} examples, nearest"
+            many = "example" if one.rows == 1 else f"{one.rows} examples"
+            many += ", nearest" if name and one.rows > 1 else ""
             lines.append(f"  {one.share:6.1%} {many}{name} of {one.label!r}")
         return "\n".join(lines)
 

@@ -40,7 +40,7 @@ class ExportView:
             solution.z.array,
             solution.values,
             state.factors,
-            state.quality.calibration,
+            state.calibration,
             state.labels.classes_.tolist(),
             state.reference_distances,
             "" if state.keys is None else state.keys.fingerprint,

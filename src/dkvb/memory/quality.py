@@ -42,18 +42,15 @@ class Quality:
     @classmethod
     def of(cls, solution: Solution, memory: Memory, factors: F64) -> Quality:
         """Leave-one-out scores of entries under a solution, in canonical order."""
-        rank = np.empty(len(memory), np.int64)
-        rank[memory.order] = np.arange(len(memory))
         if solution.exact:
-            which = np.nonzero(solution.point_of >= 0)[0]
-            which = which[np.argsort(rank[which])]
+            which = memory.order
+            which = which[solution.point_of[which] >= 0]
             left_out = solution.left_out(Classes(len(factors)).rows(solution.targets))
             scores = left_out[solution.point_of[which]]
         else:
             assert solution.judged is not None
-            order = np.argsort(rank[solution.judged.which])
-            which = solution.judged.which[order]
-            scores = solution.judged.predicted[order].astype(np.float64)
+            which = solution.judged.which
+            scores = solution.judged.predicted.astype(np.float64)
         scores = scores * factors
         scores[:, factors == 0] = -np.inf
         return cls(which, scores, memory.targets[which], memory.counts[which], solution.kind)

@@ -19,7 +19,7 @@ from dkvb.memory.conditioning import Conditioning
 from dkvb.memory.examples import Examples
 from dkvb.memory.kernel import squared_norms
 from dkvb.memory.points import Points
-from dkvb.memory.solution import HELD_OUT, LEAVE_ONE_OUT, Judged, Solution
+from dkvb.memory.solution import ESTIMATED, HELD_OUT, LEAVE_ONE_OUT, Judged, Solution
 from dkvb.memory.state import KernelState
 
 F64 = NDArray[np.float64]
@@ -236,7 +236,7 @@ def _solution_from(state: State, n_entries: int, width: int, n_classes: int) -> 
         which = state.whole_numbers("judged", (None,), high=max(1, n_entries))
         predicted = state.array("predicted", np.float32, (len(which), n_classes))
         kind = state.fact("kind", str)
-        if kind not in (LEAVE_ONE_OUT, HELD_OUT):
+        if kind not in (LEAVE_ONE_OUT, ESTIMATED, HELD_OUT):
             raise state.damaged(f"kind: got {kind!r:.40}")
         judged = Judged(which, predicted, kind)
     diagonal = _floats(state, "diagonal", (n,)) if "diagonal" in state.arrays else None

@@ -24,6 +24,7 @@ F64 = NDArray[np.float64]
 Places = NDArray[np.int64]
 
 LEAVE_ONE_OUT, HELD_OUT = "leave-one-out", "held-out"
+ESTIMATED = "leave-one-out, estimated"
 FEW_INPUTS = 64
 MOST_BESIDE = 8192  # points that came since the others were laid out for a few inputs
 NOVELTY_POINTS = 1000
@@ -35,9 +36,9 @@ _NUMBERS = 1 << 25  # of the kernel matrix at a time
 class Judged:
     """What the others predict for some entries, found when all was solved for."""
 
-    which: Places  # (k,) positions of entries
+    which: Places  # (k,) positions of entries, in their canonical order
     predicted: NDArray[np.float32]  # (k, T)
-    kind: str  # LEAVE_ONE_OUT or HELD_OUT
+    kind: str  # LEAVE_ONE_OUT, ESTIMATED or HELD_OUT
 
     def kept(self, mask: NDArray[np.bool_]) -> Judged:
         """Without entries that went; the others have moved up."""
@@ -94,6 +95,11 @@ class Solution:
     def exact(self) -> bool:
         """Whether every point can be left out without solving again."""
         return self.diagonal is not None
+
+    @property
+    def is_compressed(self) -> bool:
+        """Whether entries were made into fewer points: what they predict was held out of them."""
+        return self.kind == HELD_OUT
 
     @property
     def pending(self) -> int:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
+from dkvb._support.hashing import bits
 from dkvb.memory.blocks import Growing
 from dkvb.memory.choose import (
     Choice,
@@ -25,11 +27,17 @@ from dkvb.memory.choose import (
 )
 from dkvb.memory.compress import coarse, fit_groups
 from dkvb.memory.conditioning import PLAIN, Conditioning
+from dkvb.memory.conjugate_gradients import (
+    LANDMARKS,
+    KernelOperator,
+    conjugate_gradients,
+    preconditioner,
+)
 from dkvb.memory.inverse import Inverse, NotPositiveDefinite, cholesky
 from dkvb.memory.kernel import squared_norms
 from dkvb.memory.outputs import Outputs
 from dkvb.memory.points import Memory, Points, points_of
-from dkvb.memory.solution import HELD_OUT, LEAVE_ONE_OUT, Judged, Solution
+from dkvb.memory.solution import ESTIMATED, HELD_OUT, LEAVE_ONE_OUT, Judged, Solution
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +47,8 @@ Places = NDArray[np.int64]
 MOST_POINTS = 12_000  # that are solved for exactly: more take minutes on a CPU
 ALL_LEFT_OUT = 6_000  # up to which every point is left out; beyond, some rows
 JUDGED_ROWS = 2_000
+MOST_JUDGED = 1 << 24  # predictions for own rows that are kept: 64 MB
+PROBES = 24  # random vectors that estimate the diagonal of an inverse
 CHOICE_ROWS = 50_000  # of many, that settings are chosen on,
 CHOICE_CELLS = 4_000  # as so many cells,
 HELD_OUT_ROWS = 5_000  # by so many rows that are in none of them
@@ -57,15 +67,19 @@ def distinct(memory: Memory, which: Places) -> Places:
 
 
 def chosen(
-    memory: Memory, outputs: Outputs, conditionings: dict[str, Conditioning]
+    memory: Memory,
+    outputs: Outputs,
+    conditionings: dict[str, Conditioning],
+    exact: bool = False,
 ) -> tuple[Choice, Conditioning]:
-    """The setting that leaving one point out finds best, and its conditioning."""
+    """The setting that leaving one point out finds best, or rows held out of cells where cells are
+    solved for and not, as `exact` says, every point; and its conditioning."""
     order = memory.order
     group = distinct(memory, order)
     first = np.searchsorted(group, np.arange(group[-1] + 1))
     targets = memory.targets[order[first]]
 
-    if len(first) > MOST_POINTS:
+    if len(first) > MOST_POINTS and not exact:
         axes = next((c for c in conditionings.values() if c.components is not None), None)
         axes = axes or conditionings[PLAIN]
         choice = choose_for_cells(_held_out_rows(memory, order, axes), conditionings, outputs)
@@ -159,6 +173,56 @@ def factorised(points: Points, gamma: float, noise: float) -> Any:
         except NotPositiveDefinite:
             log.debug("not positive definite with lambda %g", noise + more)
     raise NotPositiveDefinite
+
+
+def solve_exactly(
+    s: Solution, memory: Memory, outputs: Outputs, progress: bool = False
+) -> Solution:
+    """Solve for every point with the setting of a solution `s` for cells, which from then on
+    correct the others without a value of their own."""
+    order = memory.order
+    group = distinct(memory, order)
+    points = points_of(memory, order, group, s.by)
+    point_of = np.empty(len(order), np.int32)
+    point_of[order] = group
+    kernel = KernelOperator.of(points, s.gamma, s.noise)
+    landmarks = lowest_hashes(points.targets, min(LANDMARKS, len(points)))
+    rows = outputs.rows(points.targets).astype(np.float32)
+    probes = _signs(memory.hashes[order[np.searchsorted(group, np.arange(len(points)))]])
+    found, steps, residual = conjugate_gradients(
+        kernel, np.hstack([rows, probes]), preconditioner(kernel, landmarks), progress
+    )
+    log.info("%d points: %d steps, relative residual %.1e", len(points), steps, residual)
+    alpha, answers = found[:, : rows.shape[1]], found[:, rows.shape[1] :]
+    # Hutchinson's estimate of the diagonal: the mean over random signs v of v ⊙ A⁻¹v.
+    diagonal = (probes * answers).mean(axis=1)
+    diagonal = np.maximum(diagonal, np.median(diagonal) / 4)
+    which = order
+    if which.size * rows.shape[1] > MOST_JUDGED:
+        which = order[_sample(memory, order)]
+    place = point_of[which]
+    predicted = rows[place] - alpha[place] / diagonal[place, None]
+    cells, n = s.points, len(points)
+    return replace(
+        s,
+        z=Growing(np.concatenate([points.z, cells.z])),
+        squares=Growing(
+            np.concatenate([squared_norms(points.z.astype(np.float64)), s.squares.array])
+        ),
+        spread=np.concatenate([points.spread, cells.spread]),
+        counts=np.concatenate([points.counts, np.zeros(len(cells))]),
+        targets=np.concatenate([points.targets, np.full(len(cells), -1)]),
+        alpha=np.concatenate([alpha, np.zeros((len(cells), rows.shape[1]))]),
+        point_of=point_of,
+        judged=Judged(which, predicted.astype(np.float32), ESTIMATED),
+        anchors=np.arange(n, n + len(cells)),
+    )
+
+
+def _signs(hashes: Places) -> NDArray[np.float32]:
+    """PROBES random signs (N, PROBES) that follow from hashes (N,)."""
+    signs = np.asarray(bits(0, 0, hashes[:, None], np.arange(PROBES))) & 1
+    return (2 * signs - 1).astype(np.float32)
 
 
 def _sample(memory: Memory, order: Places) -> Places:

@@ -18,6 +18,7 @@ from dkvb._support.validation import check_memory
 from dkvb.estimators.base import FEWER_INPUTS, MANY_SCORES
 from dkvb.estimators.changeable import AuditRecord
 from dkvb.estimators.labels import MOST_CLASSES, TOO_MANY_CLASSES, LabelIndex
+from dkvb.memory.calibration import Calibration
 from dkvb.memory.cells import Cells
 from dkvb.memory.coders import Coder
 from dkvb.memory.conditioning import Conditioning, conditionings_of_keys, fit_conditionings
@@ -26,7 +27,7 @@ from dkvb.memory.inverse import NotPositiveDefinite
 from dkvb.memory.outputs import Classes, class_factors
 from dkvb.memory.quality import Quality, Suspect
 from dkvb.memory.solution import Solution
-from dkvb.memory.solve import chosen, solve
+from dkvb.memory.solve import MOST_POINTS, chosen, solve, solve_exactly
 from dkvb.memory.update import settled
 
 log = logging.getLogger(__name__)
@@ -50,6 +51,7 @@ class KernelState:
     audit: tuple[AuditRecord, ...] = ()
     solution: Solution | None = None  # of the memory, but for what it says is pending
     inference_only: bool = False
+    earlier_calibration: Calibration | None = None  # of the solution before corrections
 
     @cached_property
     def class_counts(self) -> Places:
@@ -73,6 +75,13 @@ class KernelState:
         """What the solution predicts for its own examples."""
         assert self.solution is not None
         return Quality.of(self.solution, self.memory, self.factors)
+
+    @cached_property
+    def calibration(self) -> Calibration:
+        """Of scores; with many examples that of the last solution, which one more hardly moves."""
+        if self.earlier_calibration is not None and self.n_rows > CHOSEN_AT_ONCE:
+            return self.earlier_calibration
+        return self.quality.calibration
 
     @property
     def outputs(self) -> Classes:
@@ -151,6 +160,7 @@ class KernelState:
         """With examples X (n, m) of labels y (n,), which are in `labels`."""
         if len(labels) > MOST_CLASSES:
             raise ValueError(TOO_MANY_CLASSES.format(MOST_CLASSES, len(labels)))
+        self._check_room(len(self.memory) + len(X), len(labels))
         state = self._with_labels(labels, declared)
         targets = class_indices(labels, y)
         if isinstance(self.memory, Cells):
@@ -174,9 +184,19 @@ class KernelState:
             raise ValueError("other: expected the same keys; got others; fit keys once for both")
         labels = self.labels.copy()
         labels.add(other.labels.classes_, "other")
+        self._check_room(len(self.memory) + len(other.memory), len(labels))
         theirs = other._with_labels(labels, frozenset()).memory
         merged = self._with_labels(labels, other.declared)._plus(theirs)
         return replace(merged, audit=(*self.audit, *other.audit))
+
+    def _check_room(self, n_entries: int, n_classes: int) -> None:
+        """Raise where the values of so many classes do not fit in memory."""
+        n = min(n_entries, MOST_POINTS)
+        check_memory(
+            f"values of {n} points for {n_classes} classes",
+            40 * n * n_classes,  # targets, values, and what leaving one out predicts
+            "learn fewer classes in one model",
+        )
 
     @property
     def _fingerprint(self) -> str | None:
@@ -186,17 +206,23 @@ class KernelState:
         return fingerprint
 
     def _plus(self, more: Examples | Cells) -> KernelState:
-        solution = self.solution
+        solution, calibration = self.solution, self._carried
         if isinstance(self.memory, Cells):
             assert isinstance(more, Cells)
             cells, touched, n_new = self.memory.plus(more)
             if solution is not None:
                 solution = solution.touched(touched).appended(n_new)
-            return replace(self, memory=cells, solution=solution)
+            return replace(self, memory=cells, solution=solution, earlier_calibration=calibration)
         assert isinstance(more, Examples)
         if solution is not None:
             solution = solution.appended(len(more))
-        return replace(self, memory=self.memory.appended(more), solution=solution)
+        memory = self.memory.appended(more)
+        return replace(self, memory=memory, solution=solution, earlier_calibration=calibration)
+
+    @property
+    def _carried(self) -> Calibration | None:
+        """The calibration that the next state may use; None if nobody has asked for it yet."""
+        return vars(self).get("calibration", self.earlier_calibration)
 
     # ---------------------------------------------------------------------------------- unlearning
     def forget(self, label: Any) -> KernelState:
@@ -388,31 +414,68 @@ class KernelState:
             return self.tuned()
         if not s.pending:
             return self
-        due = self.n_rows >= 2 * s.chosen_for
-        many = s.pending > max(FOLDED_AT_ONCE, FOLDED_SHARE * len(s))
-        if due and (many or self.n_rows <= CHOSEN_AT_ONCE):
+        much = self._is_much(s)
+        if self.is_due and (much or self.n_rows <= CHOSEN_AT_ONCE):
             return self.tuned()
-        if not many:
+        if not much:
             try:
-                return replace(self, solution=settled(s, self.memory, self.outputs))
+                folded = settled(s, self.memory, self.outputs)
+                return replace(self, solution=folded)
             except NotPositiveDefinite:
                 log.info("an update failed in this precision; solving anew")
         again = solve(self.memory, self.outputs, s.setting, s.chosen_for, s.by, s.gamma)
-        return replace(self, solution=again)
+        return replace(self, solution=again, earlier_calibration=None)
 
-    def tuned(self) -> KernelState:
-        """With a new choice of all settings, and its solution: a function of what was learned."""
+    def tuned(self, exact: bool = False, progress: bool = False) -> KernelState:
+        """With a new choice of all settings, and its solution: a function of what was learned.
+
+        `exact` solves for every example or cell, however many.
+        """
         found = self._conditionings()
-        (setting, gamma, known), by = chosen(self.memory, self.outputs, found)
+        (setting, gamma, known), by = chosen(self.memory, self.outputs, found, exact)
         solution = solve(self.memory, self.outputs, setting, self.n_rows, by, gamma, known)
-        return replace(self, solution=solution)
+        if exact and solution.is_compressed:
+            solution = solve_exactly(solution, self.memory, self.outputs, progress)
+        return replace(self, solution=solution, earlier_calibration=None)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether so much was learned since the last choice of settings that another would pay."""
+        s = self.solution
+        return s is None or self.n_rows >= 2 * s.chosen_for
+
+    def _is_much(self, s: Solution) -> bool:
+        """Whether more is pending than is folded in sooner than solved for."""
+        return s.pending > max(FOLDED_AT_ONCE, FOLDED_SHARE * len(s))
+
+    def adopting(self, earlier: KernelState) -> KernelState | None:
+        """With the solution of a state from which this one came by learning alone; what was learned
+        since is pending. None where something was unlearned, relabelled or renamed since."""
+        n, s = len(earlier.memory), earlier.solution
+        known = np.isin(earlier.labels.classes_, self.labels.classes_)
+        if s is None or s.pending or type(self.memory) is not type(earlier.memory):
+            return None
+        if n > len(self.memory) or not known.all():
+            return None
+        table = np.searchsorted(self.labels.classes_, earlier.labels.classes_)
+        hashes, targets = self.memory.hashes[:n], self.memory.targets[:n]
+        same = (hashes == earlier.memory.hashes) & (targets == table[earlier.memory.targets])
+        touched = np.nonzero(self.memory.counts[:n] != earlier.memory.counts)[0]
+        if not same.all() or (self.memory.counts[touched] < earlier.memory.counts[touched]).any():
+            return None
+        solution = s.with_columns(table, len(self.labels)).touched(touched)
+        return replace(
+            self,
+            solution=solution.appended(len(self.memory) - n),
+            earlier_calibration=earlier.calibration,
+        )
 
     def unlearned(self) -> KernelState:
         """What to go on from after unlearning: with few examples left all is chosen again, as if
         the others had never been."""
         few = self.n_rows <= CHOSEN_AT_ONCE
         state = replace(self, solution=None) if few else self
-        return state.settled() if self.n_rows else replace(self, solution=None)
+        return state.settled() if self.n_rows else state
 
     def _conditionings(self) -> dict[str, Conditioning]:
         if self.keys is not None and isinstance(self.memory, Examples):

@@ -36,7 +36,7 @@ def settled(s: Solution, memory: Memory, outputs: Outputs) -> Solution:
     """The solution with all changes of the memory folded in."""
     if not s.pending:
         return s
-    s = _ready(s, outputs).touched(_twins(s, memory))
+    s = _ready(s, memory, outputs).touched(_twins(s, memory))
     entries, group = _regrouped(s, memory)
     added = points_of(memory, entries, group, s.by)
     point_of = s.point_of.copy()
@@ -52,21 +52,22 @@ def settled(s: Solution, memory: Memory, outputs: Outputs) -> Solution:
     return s
 
 
-def _ready(s: Solution, outputs: Outputs) -> Solution:
+def _ready(s: Solution, memory: Memory, outputs: Outputs) -> Solution:
     """With an inverse to correct by: of all points, or of a few that stand for them."""
     grown = s.inverse is not None and s.inverse.count * s.inverse.size > MOST_VECTORS
     if s.inverse is not None and not grown:
         return s
     if not s.exact or len(s) > SUPPORT_POINTS:
-        return _supported(s, outputs)
+        return _supported(s, memory, outputs)
     lower = factorised(s.points, s.gamma, s.noise)
     return replace(s, inverse=Inverse.of(lower, s.diagonal), anchors=np.arange(len(s)))
 
 
-def _supported(s: Solution, outputs: Outputs) -> Solution:
+def _supported(s: Solution, memory: Memory, outputs: Outputs) -> Solution:
     """With a few more points, of no value yet, by which the others are corrected."""
     if s.exact:  # what was left out is known for the points as they are now
-        which = np.nonzero(s.point_of >= 0)[0]
+        which = memory.order
+        which = which[s.point_of[which] >= 0]
         predicted = s.left_out(outputs.rows(s.targets))[s.point_of[which]]
         s = replace(
             s, diagonal=None, judged=Judged(which, predicted.astype(np.float32), LEAVE_ONE_OUT)

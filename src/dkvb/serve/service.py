@@ -20,6 +20,7 @@ from dkvb.serve.metrics import Metrics
 from dkvb.serve.problems import Problem
 from dkvb.serve.remembered import Prequential, Remembered
 from dkvb.serve.settings import Settings
+from dkvb.serve.solver import Solver
 from dkvb.serve.thumbnails import Thumbnails, thumbnail
 from dkvb.serve.writer import Writer
 from dkvb.store import Model
@@ -53,6 +54,7 @@ class Service:
             self.answers, compute, most=ROWS, **how
         )
         self.pictures = ThreadPoolExecutor(1, "pictures")
+        self.solver = Solver()
 
     @property
     def model(self) -> Model:
@@ -147,7 +149,7 @@ class Service:
 
     def answers(self, parts: list[Embeddings]) -> list[Answers | Exception]:
         """Return what the model says of several requests; one that is wrong fails alone."""
-        classifier = self.model.classifier
+        classifier = self.solver.settled(self.model.classifier)
         try:
             found: Answers = classifier.ask(np.concatenate(parts)).recorded()
         except (ValueError, TypeError) as error:

@@ -16,8 +16,8 @@ def is_journaled(classifier: Any) -> bool:
 
 
 def keeps_ids(classifier: Any) -> bool:
-    """Return whether learned rows have ids, by which they can be found again."""
-    return hasattr(classifier, "rows")
+    """Return whether learned rows are kept one by one, with ids by which they are found again."""
+    return getattr(classifier, "keep", None) == "examples"
 
 
 def journal_record(classifier: Any, X: Any, y: Any, ids: Any = None) -> State:

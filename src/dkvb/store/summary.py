@@ -12,6 +12,7 @@ import numpy as np
 
 from dkvb._support.files import FileError
 from dkvb._support.files.metadata import Metadata, check_tensors, read_metadata
+from dkvb.store.classifiers import keeps_ids
 from dkvb.store.framing import read_raw, records
 from dkvb.store.layout import JOURNAL, SNAPSHOT, is_keys_name
 from dkvb.store.settled import read_settled
@@ -34,7 +35,8 @@ class ModelSummary:
 
 # ---------------------------------------------------------------------------------------- computed
 def summarise(classifier: Any) -> dict[str, Any]:
-    """Return classes, rows, use of keys, accuracy and suspect labels, as JSON can hold them."""
+    """Return classes, rows and what is kept of them, use of keys, accuracy and suspect labels, as
+    JSON can hold them."""
     params = _unusual(classifier.get_params(deep=False), type(classifier)().get_params())
     facts: dict[str, Any] = {
         "classifier": type(classifier).__name__,
@@ -52,6 +54,9 @@ def summarise(classifier: Any) -> dict[str, Any]:
             "selected": round(float((usage > 0).mean()), 4),
             "held_out_novelty": quantiles(keys.novelty.double().numpy()),
         }
+    if hasattr(classifier, "single_row_share_"):
+        facts["keep"] = classifier.keep
+        facts["single_row_share"] = round(float(classifier.single_row_share_), 4)
     if hasattr(classifier, "class_count_"):
         facts["examples"] = {str(label): n for label, n in classifier.class_count_.items()}
     if hasattr(classifier, "class_accuracy"):
@@ -69,7 +74,7 @@ def _accuracy(classifier: Any) -> dict[str, Any]:
         return {}
     n = classifier.class_count_
     total = sum(n[label] for label in found)
-    suspects = classifier.suspects(MOST_SUSPECTS) if hasattr(classifier, "suspects") else []
+    suspects = classifier.suspects(MOST_SUSPECTS) if keeps_ids(classifier) else []
     return {
         "accuracy": {
             "kind": getattr(classifier, "loo_kind_", "leave-one-out"),
@@ -166,6 +171,8 @@ _REQUIRED = {"classifier": str, "settings": _Each(bool | int | float | str), "wi
              "classes": int}  # fmt: skip
 _OPTIONAL = {
     "keys": _KEYS,
+    "keep": str,
+    "single_row_share": float,
     "examples": _Each(int),
     "accuracy": {"kind": str, "mean": float, "per_class": _Each(float)},
     "suspects": [{"id": str | int | None, "label": str, "predicted": str}],

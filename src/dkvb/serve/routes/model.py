@@ -108,7 +108,7 @@ async def held_out_quality(request: Request, service: ServiceDep) -> Response:
 async def suspects(service: ServiceDep, n: Annotated[int, Query(ge=1, le=1000)] = 20) -> Response:
     """Return learned rows whose label the others contradict, the clearest first."""
     classifier = service.model.classifier
-    if not hasattr(classifier, "suspects"):
+    if not service.model.keeps_ids:
         raise _cannot(classifier, "suspects", "keeps the rows that it learns")
     found = await _in_thread(classifier.suspects, n)
     names = ("id", "label", "predicted", "probability")
@@ -243,7 +243,7 @@ def _cannot(classifier: Any, what: str, needed: str) -> Problem:
     return Problem(
         409,
         f"{what}: expected a classifier that {needed}; {type(classifier).__name__} does not; fit a "
-        "model with --classifier kernel",
+        "model with --classifier kernel --keep examples",
     )
 
 
