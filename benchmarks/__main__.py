@@ -1,5 +1,5 @@
-"""`python -m benchmarks MODE`, for one of cpu, gpu, growth, memory, imagenet, small, kernel,
-views, serve and engines."""
+"""`python -m benchmarks MODE`, for one of cpu, gpu, growth, memory, memory-size,
+memory-latency, memory-accuracy, imagenet, small, kernel, views, serve and engines."""
 
 from __future__ import annotations
 
@@ -16,7 +16,13 @@ KERNEL_METHODS = ["kernel", "kernel, keys", "ranpac", "slda"]
 GROWTH_SIZES = ["64x1024", "256x4096"]
 SERVED = ["kernel", "start"]
 ENGINES = ["spark", "ray", "dask"]
+KEEPS = ["examples", "sums"]
 VIEW_VARIANTS = ["plain", "flip", "layers", "both"]
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    """Whole numbers between commas."""
+    return tuple(int(part.replace("_", "")) for part in text.split(","))
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -46,6 +52,23 @@ def main(arguments: list[str] | None = None) -> int:
     memory.add_argument("--rows", type=int, default=1_000_000)
     memory.add_argument("--sizes", nargs="+", choices=SIZES, default=["64x1024"])
     memory.add_argument("--folder", type=Path, help="where 1 GB of embeddings may lie for a while")
+
+    size = modes.add_parser("memory-size", help="a kernel classifier's times as it learns more")
+    size.add_argument("--data", type=Path, help=".npz, or folder of train*.npz; made up unless given")
+    size.add_argument("--sizes", type=_numbers, default=(), help="rows, as 5000,50000")
+    size.add_argument("--keep", nargs="+", choices=KEEPS, default=KEEPS)
+    size.add_argument("--folder", type=Path, help="where rows may lie for a while: 8 GB a million")
+
+    latency = modes.add_parser("memory-latency", help="predictions while others learn")
+    latency.add_argument("--data", type=Path, help=".npz, or folder of train*.npz")
+    latency.add_argument("--rows", type=int, default=30_000, help="learned before")
+    latency.add_argument("--seconds", type=float, default=60.0)
+    latency.add_argument("--port", type=int, default=8765)
+    latency.add_argument("--keep", nargs="+", choices=KEEPS, default=["examples"])
+
+    accuracy = modes.add_parser("memory-accuracy", help="examples and sums, class-incremental")
+    accuracy.add_argument("--data", type=Path, required=True, help="folder of data sets")
+    accuracy.add_argument("--only", nargs="+", default=[], help="parts of the names of problems")
 
     imagenet = modes.add_parser("imagenet", help="ImageNet's shape on one machine, synthetic")
     imagenet.add_argument("--device", default="cuda")
@@ -122,6 +145,22 @@ def main(arguments: list[str] | None = None) -> int:
         from benchmarks.growth import run as run_growth
 
         return run_growth(given.out, given.plot, given.size, given.anyway)
+    if given.mode == "memory-size":
+        from benchmarks.memory_size import SIZES as ROWS
+        from benchmarks.memory_size import run as run_size
+
+        keeps = tuple(given.keep)
+        return run_size(given.out, given.data, given.sizes or ROWS, keeps, given.folder)
+    if given.mode == "memory-latency":
+        from benchmarks.memory_latency import run as run_latency
+
+        return run_latency(
+            given.out, given.data, given.rows, given.seconds, given.port, tuple(given.keep)
+        )
+    if given.mode == "memory-accuracy":
+        from benchmarks.memory_accuracy import run as run_accuracy
+
+        return run_accuracy(given.out, given.data, given.only)
     if given.mode == "imagenet":
         from benchmarks.imagenet import Settings as Shape
         from benchmarks.imagenet import run as run_imagenet

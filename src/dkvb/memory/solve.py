@@ -163,12 +163,12 @@ def solve(
     )
 
 
-def factorised(points: Points, gamma: float, noise: float) -> Any:
+def factorised(points: Points, gamma: float, noise: float, precision: Any = np.float64) -> Any:
     """The lower factor (N, N) of K + diag(λ/n) of points, with a little more noise where rounding
     makes it indefinite."""
     for more in (0.0, *MORE_NOISE):
         try:
-            return cholesky(system(points, gamma, noise + more))
+            return cholesky(system(points, gamma, noise + more).astype(precision, copy=False))
         except NotPositiveDefinite:
             log.debug("not positive definite with lambda %g", noise + more)
     raise NotPositiveDefinite

@@ -39,6 +39,8 @@ CHOSEN_AT_ONCE = 1000  # rows up to which settings are chosen again while somebo
 FOLDED_AT_ONCE = 64  # changed points that are folded in, however few others there are
 FOLDED_SHARE = 1 / 8  # of the points; where more changed, solving anew takes no longer
 
+FORGOTTEN: dict[str, Any] = {"earlier_calibration": None, "earlier_distances": None}
+
 
 @dataclass(frozen=True, eq=False)
 class KernelState:
@@ -52,6 +54,7 @@ class KernelState:
     solution: Solution | None = None  # of the memory, but for what it says is pending
     inference_only: bool = False
     earlier_calibration: Calibration | None = None  # of the solution before corrections
+    earlier_distances: F64 | None = None  # `reference_distances` before corrections
 
     @cached_property
     def class_counts(self) -> Places:
@@ -66,7 +69,10 @@ class KernelState:
 
     @cached_property
     def reference_distances(self) -> F64:
-        """Squared distances between what was learned and the nearest of the rest, sorted."""
+        """Squared distances between what was learned and the nearest of the rest, sorted; with many
+        examples those of the last solution."""
+        if self.earlier_distances is not None and self.n_rows > CHOSEN_AT_ONCE:
+            return self.earlier_distances
         assert self.solution is not None
         return self.solution.reference_distances()
 
@@ -206,23 +212,27 @@ class KernelState:
         return fingerprint
 
     def _plus(self, more: Examples | Cells) -> KernelState:
-        solution, calibration = self.solution, self._carried
+        solution, carried = self.solution, self._carried
         if isinstance(self.memory, Cells):
             assert isinstance(more, Cells)
             cells, touched, n_new = self.memory.plus(more)
             if solution is not None:
                 solution = solution.touched(touched).appended(n_new)
-            return replace(self, memory=cells, solution=solution, earlier_calibration=calibration)
+            return replace(self, memory=cells, solution=solution, **carried)
         assert isinstance(more, Examples)
         if solution is not None:
             solution = solution.appended(len(more))
         memory = self.memory.appended(more)
-        return replace(self, memory=memory, solution=solution, earlier_calibration=calibration)
+        return replace(self, memory=memory, solution=solution, **carried)
 
     @property
-    def _carried(self) -> Calibration | None:
-        """The calibration that the next state may use; None if nobody has asked for it yet."""
-        return vars(self).get("calibration", self.earlier_calibration)
+    def _carried(self) -> dict[str, Any]:
+        """What the next state may use of this one's; None of what nobody has asked for yet."""
+        known = vars(self)
+        return {
+            "earlier_calibration": known.get("calibration", self.earlier_calibration),
+            "earlier_distances": known.get("reference_distances", self.earlier_distances),
+        }
 
     # ---------------------------------------------------------------------------------- unlearning
     def forget(self, label: Any) -> KernelState:
@@ -259,7 +269,8 @@ class KernelState:
         assert isinstance(self.memory, Cells)
         cells, touched = self.memory.minus(less, names)
         solution = None if self.solution is None else self.solution.touched(touched)
-        state, left = replace(self, memory=cells, solution=solution), cells.counts > 0
+        state = replace(self, memory=cells, solution=solution, earlier_distances=None)
+        left = cells.counts > 0
         return state if left.all() else state._kept(left)
 
     def _forgotten(self, places: Places) -> KernelState:
@@ -273,7 +284,8 @@ class KernelState:
 
     def _kept(self, mask: NDArray[np.bool_]) -> KernelState:
         solution = None if self.solution is None else self.solution.kept(mask)
-        return replace(self, memory=self.memory.kept(mask), solution=solution)
+        memory = self.memory.kept(mask)
+        return replace(self, memory=memory, solution=solution, earlier_distances=None)
 
     def _recorded(self, operation: str, n: int) -> KernelState:
         return replace(self, audit=(*self.audit, AuditRecord(operation, n, n)))
@@ -380,7 +392,7 @@ class KernelState:
         """With more classes."""
         declared = self.declared | declared
         if len(labels) == len(self.labels):
-            return replace(self, labels=labels, declared=declared)
+            return replace(self, labels=labels, declared=declared, **self._carried)
         table = np.searchsorted(labels.classes_, self.labels.classes_)
         solution = self.solution
         if solution is not None:
@@ -391,6 +403,7 @@ class KernelState:
             memory=self.memory.with_targets(table[self.memory.targets]),
             declared=declared,
             solution=solution,
+            **self._carried,
         )
 
     # ---------------------------------------------------------------------------------- solution
@@ -424,7 +437,7 @@ class KernelState:
             except NotPositiveDefinite:
                 log.info("an update failed in this precision; solving anew")
         again = solve(self.memory, self.outputs, s.setting, s.chosen_for, s.by, s.gamma)
-        return replace(self, solution=again, earlier_calibration=None)
+        return replace(self, solution=again, **FORGOTTEN)
 
     def tuned(self, exact: bool = False, progress: bool = False) -> KernelState:
         """With a new choice of all settings, and its solution: a function of what was learned.
@@ -436,7 +449,7 @@ class KernelState:
         solution = solve(self.memory, self.outputs, setting, self.n_rows, by, gamma, known)
         if exact and solution.is_compressed:
             solution = solve_exactly(solution, self.memory, self.outputs, progress)
-        return replace(self, solution=solution, earlier_calibration=None)
+        return replace(self, solution=solution, **FORGOTTEN)
 
     @property
     def is_due(self) -> bool:
@@ -468,6 +481,7 @@ class KernelState:
             self,
             solution=solution.appended(len(self.memory) - n),
             earlier_calibration=earlier.calibration,
+            earlier_distances=earlier.reference_distances,
         )
 
     def unlearned(self) -> KernelState:

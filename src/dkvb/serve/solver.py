@@ -7,6 +7,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from copy import copy
 from typing import Any
 
+import numpy as np
+
 log = logging.getLogger(__name__)
 
 
@@ -34,7 +36,7 @@ class Solver:
             self._answering = latest
         due = latest.is_tuning_due or not latest.is_settled
         if due and self._tuned is None and not self._failed:
-            self._tuned = self._thread.submit(copy(latest).tune)
+            self._tuned = self._thread.submit(_tuned, copy(latest))
         return self._answering
 
     def _take(self, latest: Any, tuned: Future[Any]) -> None:
@@ -45,3 +47,10 @@ class Solver:
         except Exception:  # it goes on answering as before; asking again would fail again
             self._failed = True
             log.exception("settings could not be chosen again; predictions go on with the earlier")
+
+
+def _tuned(classifier: Any) -> Any:
+    """A classifier with a new solution, which has prepared all that answers need."""
+    classifier.tune()
+    classifier.ask(np.zeros((1, classifier.n_features_in_), np.float32))
+    return classifier
