@@ -16,6 +16,7 @@ import os
 import subprocess
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -47,7 +48,7 @@ STEPS = tuple(name for name, _ in SHOWN if name != "import")
 ROOT = Path(__file__).parents[1]
 
 
-# ------------------------------------------------------------------------- in processes of their own
+# ------------------------------------------------------------------------ in processes of their own
 def fit(folder: Path, keep: str) -> dict[str, float]:
     """Fit a classifier to the rows in a folder, and save it there."""
     import numpy as np
@@ -82,8 +83,8 @@ def use(folder: Path) -> dict[str, float]:
     import numpy as np
 
     import dkvb
+    from dkvb import KernelClassifier  # noqa: F401  (imported on first use)
 
-    dkvb.KernelClassifier  # noqa: B018: imported on first use
     imported = time.perf_counter()
     X, y = np.load(folder / "spare-X.npy"), np.load(folder / "spare-y.npy")
     start = time.perf_counter()
@@ -122,7 +123,7 @@ def _in_fresh_process(step: str, *arguments: str) -> dict[str, float]:
     return found
 
 
-# ------------------------------------------------------------------------------------------- results
+# ------------------------------------------------------------------------------------------ results
 def measure(folder: Path, n: int, keep: str) -> dict[str, Any]:
     """One record of the rows in a folder."""
     from benchmarks import records
@@ -146,7 +147,7 @@ def misses(record: dict[str, Any]) -> list[str]:
 def slopes(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """How each figure grows from one number of rows to the next: the exponent of n."""
     steeper = []
-    for before, after in zip(found, found[1:], strict=False):
+    for before, after in pairwise(found):
         width = math.log(after["rows"] / before["rows"])
         steps = {name: math.log(after[name] / before[name]) / width for name in STEPS}
         steeper.append({"rows": [before["rows"], after["rows"]], **steps})
