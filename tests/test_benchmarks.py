@@ -375,7 +375,8 @@ def test_predictions_while_a_classifier_is_taught(tmp_path, monkeypatch, rng):
     options = ["--data", str(path), "--rows", "100", "--seconds", "0.2", "--out", str(out)]
     assert main(["memory-latency", *options]) in (0, 1)
     (row,) = lines(out)
-    assert row["taught"] == row["reflected"] == 4
+    assert row["taught"] == 4
+    assert row["reflected"] <= 4  # so few rows are not believed against all others
     assert 0 < row["median"] <= row["worst"]
 
 
