@@ -43,7 +43,7 @@ def main() -> None:
             return done.stdout + done.stderr
 
         assert run("--version").strip() == f"dkvb {dkvb.__version__}"
-        run("fit", "model", "--data", "rows.npz", "--classifier", "bottleneck")
+        run("fit", "model", "--data", "rows.npz")
         run("forget", "model", "--label", "dog")
         assert "accuracy" in run("predict", "model", "--data", "rows.npz", "--out", "answers.csv")
         assert len((folder / "answers.csv").read_text().splitlines()) == 401

@@ -314,6 +314,9 @@ def test_keys_for_sums_are_fitted_to_unlabelled_rows(place):
     assert (
         keys.n_pairs > 50
     )  # enough to tell rows apart, which the few that hold a conditioning do not
+    good("fit", "other", "--data", "one.npz", "--keep", "sums", "--keys", "new")
+    assert read_folder("other").classifier.keys.fingerprint == keys.fingerprint
+    good("merge", "other", "new")  # which takes the same keys
     good("fit", "few", "--data", "rows.npz", "--keys", "unlabelled.npz")
     assert read_folder("few").classifier.keys.n_pairs == 16
 

@@ -44,7 +44,7 @@ def _common(
 
 
 for command in (
-    *(model.fit, model.learn, model.forget, model.merge),
+    *(model.fit, model.learn, model.forget, model.merge, model.tune),
     *(labels.relabel, labels.rename, labels.merge_classes, labels.undo),
     *(ask.predict, ask.inspect, ask.history, ask.export, serve.serve),
     *(evaluate.evaluate, embed.embed, demo.demo),

@@ -337,7 +337,8 @@ class KernelClassifier(ChangeableClassifier[KernelState]):
 
     @property
     def loo_kind_(self) -> str:
-        """What `loo_score_` is: "leave-one-out", or "held-out" where cells were solved for."""
+        """What `loo_score_` is: "leave-one-out"; "held-out" where cells were solved for in place of
+        examples; "leave-one-out, estimated" after `tune(exact=True)` of as many."""
         return self._solved().quality.kind
 
     @property

@@ -120,7 +120,9 @@ def conjugate_gradients(
     rz = (r * z).sum(axis=0)
     size = np.maximum(np.sqrt((b * b).sum(axis=0)), np.finfo(np.float32).tiny)
     steps, residual = 0, 1.0
-    with tqdm(desc="solving", unit="step", disable=not progress, leave=False) as bar:
+    # Where nobody looks, in a pipe, tqdm turns itself off.
+    shown = None if progress else True
+    with tqdm(desc="solving", unit="step", disable=shown, leave=False) as bar:
         while steps < MOST_STEPS and residual >= TOLERANCE:
             steps += 1
             ap = kernel @ p

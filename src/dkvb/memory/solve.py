@@ -70,16 +70,15 @@ def chosen(
     memory: Memory,
     outputs: Outputs,
     conditionings: dict[str, Conditioning],
-    exact: bool = False,
 ) -> tuple[Choice, Conditioning]:
-    """The setting that leaving one point out finds best, or rows held out of cells where cells are
-    solved for and not, as `exact` says, every point; and its conditioning."""
+    """The setting that leaving one point out finds best, or rows held out of cells where there are
+    more points than can be left out; and its conditioning."""
     order = memory.order
     group = distinct(memory, order)
     first = np.searchsorted(group, np.arange(group[-1] + 1))
     targets = memory.targets[order[first]]
 
-    if len(first) > MOST_POINTS and not exact:
+    if len(first) > MOST_POINTS:
         axes = next((c for c in conditionings.values() if c.components is not None), None)
         axes = axes or conditionings[PLAIN]
         choice = choose_for_cells(_held_out_rows(memory, order, axes), conditionings, outputs)

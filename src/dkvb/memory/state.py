@@ -445,7 +445,7 @@ class KernelState:
         `exact` solves for every example or cell, however many.
         """
         found = self._conditionings()
-        (setting, gamma, known), by = chosen(self.memory, self.outputs, found, exact)
+        (setting, gamma, known), by = chosen(self.memory, self.outputs, found)
         solution = solve(self.memory, self.outputs, setting, self.n_rows, by, gamma, known)
         if exact and solution.is_compressed:
             solution = solve_exactly(solution, self.memory, self.outputs, progress)

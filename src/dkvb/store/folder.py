@@ -312,6 +312,18 @@ class ModelFolder:
                 self._model = None  # read again, without it
             return undone.count
 
+    def tune(self, *, exact: bool = False, progress: bool = False) -> int:
+        """Choose all settings again, solve with them, and return how many rows were learned.
+
+        With `exact`, every example is solved for, however many. What was learned stays as it is.
+        """
+
+        def change(classifier: Any) -> None:
+            classifier.tune(exact=exact, progress=progress)
+
+        self._change("tune", change, None)
+        return classifiers.total_count(self.classifier)
+
     def forget(self, *labels: Any, operation_id: str | None = None) -> int:
         """Forget classes, in one operation, and return how many rows they had.
 

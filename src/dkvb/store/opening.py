@@ -72,11 +72,13 @@ def load_keys(path: str | Path, device: str = "cpu") -> Keys:
     if path.is_file() and files.read(path, "keys", "estimator").kind == "keys":
         return Keys.load(path, device)
     model = load(path, device)
-    keys: Keys | None = getattr(model, "keys_", None)
+    keys: Keys | None = getattr(model, "keys_", None)  # of a bottleneck, fitted if not given
+    if keys is None:
+        keys = model.get_params(deep=False).get("keys")
     if keys is None:
         raise ValueError(
             f"keys: expected a file of keys or a model that has keys; {path} is a "
-            f"{type(model).__name__}, which has no keys; give a model of a BottleneckClassifier, "
-            "or rows to fit keys to"
+            f"{type(model).__name__}, which has no keys; give a model that was fitted with "
+            "keys, or rows to fit keys to"
         )
     return keys
