@@ -388,7 +388,7 @@ def test_accuracy_of_examples_and_sums(tmp_path, monkeypatch, rng):
     problems = (
         memory_accuracy.Problem("all", "made-up", at_least=50.0),
         memory_accuracy.Problem("few", "made-up", "sums", ("made-up", "train"), keys,
-                                lambda place: 10 - place, 101.0, 1),
+                                rows=lambda place: 10 - place, at_least=101.0, most_cells=1),
         memory_accuracy.Problem("other", "nowhere"),
     )  # fmt: skip
     monkeypatch.setattr(memory_accuracy, "PROBLEMS", problems)
