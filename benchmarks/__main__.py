@@ -54,7 +54,9 @@ def main(arguments: list[str] | None = None) -> int:
     memory.add_argument("--folder", type=Path, help="where 1 GB of embeddings may lie for a while")
 
     size = modes.add_parser("memory-size", help="a kernel classifier's times as it learns more")
-    size.add_argument("--data", type=Path, help=".npz, or folder of train*.npz; made up unless given")
+    size.add_argument(
+        "--data", type=Path, help=".npz, or folder of train*.npz; made up unless given"
+    )
     size.add_argument("--sizes", type=_numbers, default=(), help="rows, as 5000,50000")
     size.add_argument("--keep", nargs="+", choices=KEEPS, default=KEEPS)
     size.add_argument("--folder", type=Path, help="where rows may lie for a while: 8 GB a million")

@@ -30,7 +30,7 @@ from dkvb.store import create
 
 LIMIT = 0.3  # seconds that a prediction may take
 PAUSE = 1.0  # seconds between rows that are learned
-TAUGHT = "taught"
+TAUGHT = "taught-{}"  # a class of its own for each row
 WAYS = ("library", "served")
 
 Found = dict[str, Any]
@@ -60,7 +60,7 @@ def facts(asked: list[float], taught: list[float], reflected: list[bool]) -> Fou
     }
 
 
-# ------------------------------------------------------------------------------------ in one process
+# ----------------------------------------------------------------------------------- in one process
 def library(model: dkvb.KernelClassifier, spare: Rows, seconds: float) -> Found:
     """Predict in this thread, and teach in another."""
     taught: list[float] = []
@@ -71,10 +71,10 @@ def library(model: dkvb.KernelClassifier, spare: Rows, seconds: float) -> Found:
         for i in range(int(seconds / PAUSE)):
             row = spare.X[i % SPARE][None]
             start = time.perf_counter()
-            model.partial_fit(row, [TAUGHT])
+            model.partial_fit(row, [TAUGHT.format(i)])
             label = model.predict(row)[0]
             taught.append(time.perf_counter() - start)
-            reflected.append(bool(label == TAUGHT))
+            reflected.append(bool(label == TAUGHT.format(i)))
             time.sleep(max(0.0, PAUSE - taught[-1]))
 
     model.predict(spare.X[:1])
@@ -94,7 +94,7 @@ def _seconds(call: Callable[[], Any]) -> float:
     return time.perf_counter() - start
 
 
-# -------------------------------------------------------------------------------------------- served
+# ------------------------------------------------------------------------------------------- served
 def served(path: Path, spare: Rows, seconds: float, port: int) -> Found:
     """Predict over one connection, and teach over another."""
     arguments = ["-m", "dkvb", "serve", str(path), "--port", str(port)]
@@ -123,10 +123,10 @@ async def _both(spare: Rows, seconds: float, port: int) -> Found:
         streams = await asyncio.open_connection("127.0.0.1", port)
         for i in range(int(seconds / PAUSE)):
             body, start = bodies[i % SPARE], time.perf_counter()
-            await _answer(streams, request(f"/v1/learn?label={TAUGHT}", body))
+            await _answer(streams, request(f"/v1/learn?label={TAUGHT.format(i)}", body))
             answer = json.loads(await _answer(streams, request("/v1/predict", body)))
             taught.append(time.perf_counter() - start)
-            reflected.append(answer["predictions"][0]["label"] == TAUGHT)
+            reflected.append(answer["predictions"][0]["label"] == TAUGHT.format(i))
             await asyncio.sleep(max(0.0, PAUSE - taught[-1]))
         done.set()
 
@@ -147,7 +147,7 @@ async def _answer(streams: Any, asked: bytes) -> bytes:
     return body
 
 
-# ------------------------------------------------------------------------------------------- results
+# ------------------------------------------------------------------------------------------ results
 def run(
     out: Path,
     data: Path | None,

@@ -25,6 +25,10 @@ checks, contenders, cpu, gpu, growth, limits, memory, peak, problem, records, vi
         *("records", "views"),
     )
 )
+memory_accuracy, memory_latency, memory_size, rows = (
+    import_module(f"benchmarks.{name}")
+    for name in ("memory_accuracy", "memory_latency", "memory_size", "rows")
+)
 
 PEER = pytest.param(
     contenders.Peer,
@@ -314,3 +318,87 @@ def test_views_leave_one_record_per_variant(tmp_path, monkeypatch, rng):
     assert (plain["train_rows"], plain["test_rows"], plain["kernel"]) == (10, 8, 1.0)
     assert both["views"] == "flip"
     assert [sorted(one) for one in asked] == [["device"], ["device", "layers", "views"]]
+
+
+def embeddings_file(path, rng, classes=4, width=24, n=160):
+    y = np.arange(n) % classes
+    x = np.maximum(3 * np.eye(classes, width)[y] + rng.normal(size=(n, width)), 0)
+    np.savez(path, x=x.astype(np.float32), y=np.array(["a", "b", "c", "d"])[y])
+    return path
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_rows_go_on_beyond_those_given(tmp_path, rng, given):
+    path = embeddings_file(tmp_path / "train.npz", rng)
+    source = rows.Source(rows.read(tmp_path) if given else None, 24, 4)
+    y = source.write(tmp_path / "X.npy", 400)
+    X = np.load(tmp_path / "X.npy")
+    assert X.shape == (400, 24)
+    assert X.min() >= 0
+    assert len(np.unique(y)) == 4
+    if given:
+        np.testing.assert_array_equal(X[:160], np.load(path)["x"])
+        means = [X[:160][y[:160] == c].mean(axis=0) for c in np.unique(y)]
+        nearest = np.argmin([((X[160:] - mean) ** 2).sum(axis=1) for mean in means], axis=0)
+        assert (np.unique(y)[nearest] == y[160:]).mean() > 0.7  # like those of their class
+    np.testing.assert_array_equal(source.block(0, 400).X, X)
+
+
+@LINUX
+def test_sizes_of_memory_leave_records(tmp_path, monkeypatch, rng):
+    path = embeddings_file(tmp_path / "train.npz", rng)
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT / 'src'}:{ROOT}")
+    out = tmp_path / "out.jsonl"
+    options = ["--data", str(path), "--sizes", "80,200", "--keep", "sums", "--folder"]
+    assert main(["memory-size", *options, str(tmp_path), "--out", str(out)]) in (0, 1)
+    few, more = lines(out)
+    assert (few["rows"], few["given_rows"], more["given_rows"]) == (80, 80, 160)
+    assert 0 < few["learn_median"] <= few["learn_most"]
+    assert few["peak_bytes"] > few["file_bytes"] > 0
+    assert memory_size.slopes([few, more])[0]["rows"] == [80, 200]
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["out.jsonl", "train.npz"]
+
+
+def test_limits_of_memory_are_judged():
+    within = {"rows": 50_000, "open_and_predict": 1.9, "first_learn": 0.9, "learn_most": 0.2}
+    within |= {"fit": 59.0, "peak_bytes": 2e9}
+    assert memory_size.misses(within) == []
+    assert memory_size.misses(within | {"fit": 61.0, "learn_most": 0.4}) == ["learn_most", "fit"]
+    assert memory_size.misses(within | {"rows": 5, "fit": 61.0}) == []
+
+
+def test_predictions_while_a_classifier_is_taught(tmp_path, monkeypatch, rng):
+    path = embeddings_file(tmp_path / "train.npz", rng)
+    monkeypatch.setattr(memory_latency, "PAUSE", 0.05)
+    monkeypatch.setattr(memory_latency, "WAYS", ("library",))
+    out = tmp_path / "out.jsonl"
+    options = ["--data", str(path), "--rows", "100", "--seconds", "0.2", "--out", str(out)]
+    assert main(["memory-latency", *options]) in (0, 1)
+    (row,) = lines(out)
+    assert row["taught"] == 4
+    assert row["reflected"] <= 4  # so few rows are not believed against all others
+    assert 0 < row["median"] <= row["worst"]
+
+
+def test_accuracy_of_examples_and_sums(tmp_path, monkeypatch, rng):
+    for split in ("train", "test"):
+        (tmp_path / "made-up").mkdir(exist_ok=True)
+        embeddings_file(tmp_path / "made-up" / f"{split}.npz", rng)
+    keys = {**memory_accuracy.SIDES, "n_codebooks": 2, "conditioning": "centre"}
+    problems = (
+        memory_accuracy.Problem("all", "made-up", at_least=50.0),
+        memory_accuracy.Problem("few", "made-up", "sums", ("made-up", "train"), keys,
+                                rows=lambda place: 10 - place, at_least=101.0, most_cells=1),
+        memory_accuracy.Problem("other", "nowhere"),
+    )  # fmt: skip
+    monkeypatch.setattr(memory_accuracy, "PROBLEMS", problems)
+    out = tmp_path / "out.jsonl"
+    assert main(["memory-accuracy", "--data", str(tmp_path), "--out", str(out)]) == 1
+    every, few = lines(out)
+    assert (every["missed"], every["entries"], every["rows"]) == ([], 160, 160)
+    assert (few["missed"], few["rows"]) == (["accuracy", "entries"], 10 + 9 + 8 + 7)
+    assert few["state_bytes"] < every["state_bytes"]
+
+
+def test_a_long_tail_has_500_rows_to_5():
+    assert [memory_accuracy.long_tail(place) for place in (0, 50, 99)] == [500, 49, 5]

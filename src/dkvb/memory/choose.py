@@ -102,6 +102,7 @@ def choose(
     n_points: int,
     conditionings: dict[str, Conditioning],
     outputs: Outputs,
+    widths: tuple[float, ...] = WIDTHS,
 ) -> Choice:
     """The setting that leaving one point out finds best (see `select_best`).
 
@@ -110,7 +111,7 @@ def choose(
     """
     points = {name: points_by(by, KERNEL_POINTS) for name, by in conditionings.items()}
     units = {name: median_distance(one.z) for name, one in points.items()}
-    n = float(points[PLAIN].counts.sum())
+    n = float(next(iter(points.values())).counts.sum())
     tried: dict[Setting, LeaveOneOut] = {}
     solutions: dict[Setting, Solved | None] = {}
 
@@ -125,11 +126,11 @@ def choose(
     for name in conditionings:
         try_one(Setting(name))
     best = select_best(tried, n)
-    for width in sorted(set(WIDTHS) - {best.width}):
+    for width in sorted(set(widths) - {best.width}):
         try_one(replace(best, width=width))
     best = select_best(tried, n)
     kept, gamma = solutions.get(best), best.width / units[best.conditioning]
-    if n_points > len(points[PLAIN]):
+    if n_points > len(points[best.conditioning]):
         more = points_by(conditionings[best.conditioning], LAMBDA_POINTS)
         found, kept = try_noises(more, gamma, outputs, best.noise)
         noise = select_best(found, float(more.counts.sum()))
@@ -150,6 +151,7 @@ def choose_for_cells(
     under: Callable[[Conditioning], HeldOut],
     conditionings: dict[str, Conditioning],
     outputs: Outputs,
+    widths: tuple[float, ...] = WIDTHS,
 ) -> Choice:
     """The setting under which cells predict rows best that are in none of them.
 
@@ -158,7 +160,7 @@ def choose_for_cells(
     """
     held = {name: under(by) for name, by in conditionings.items()}
     units = {name: median_distance(one.cells.z) for name, one in held.items()}
-    n = float(held[PLAIN].rows.counts.sum())
+    n = float(next(iter(held.values())).rows.counts.sum())
     tried: dict[Setting, LeaveOneOut] = {}
 
     def try_one(one: Setting) -> None:
@@ -176,7 +178,7 @@ def choose_for_cells(
     for name in conditionings:
         try_one(Setting(name, noise=CELL_NOISE))
     best = select_best(tried, n)
-    for width in sorted(set(WIDTHS) - {best.width}):
+    for width in sorted(set(widths) - {best.width}):
         try_one(replace(best, width=width))
     best = select_best(tried, n)
     for noise in sorted(set(CELL_NOISES) - {best.noise}):

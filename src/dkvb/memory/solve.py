@@ -14,6 +14,7 @@ from scipy.linalg import solve_triangular
 from dkvb._support.hashing import bits
 from dkvb.memory.blocks import Growing
 from dkvb.memory.choose import (
+    WIDTHS,
     Choice,
     HeldOut,
     Setting,
@@ -26,7 +27,7 @@ from dkvb.memory.choose import (
     system,
 )
 from dkvb.memory.compress import coarse, fit_groups
-from dkvb.memory.conditioning import PLAIN, Conditioning
+from dkvb.memory.conditioning import CENTRED, Conditioning
 from dkvb.memory.conjugate_gradients import (
     LANDMARKS,
     KernelOperator,
@@ -53,6 +54,8 @@ CHOICE_ROWS = 50_000  # of many, that settings are chosen on,
 CHOICE_CELLS = 4_000  # as so many cells,
 HELD_OUT_ROWS = 5_000  # by so many rows that are in none of them
 SUPPORT_POINTS = 4_096
+OF_CELLS = "1/8"  # the conditioning of sums
+TOGETHER = 1 / 4  # of the rows, from which on leaving cells out says little
 MORE_NOISE = (1e-6, 1e-4, 1e-2)  # added to λ where rounding makes the matrix indefinite
 
 
@@ -73,6 +76,7 @@ def chosen(
 ) -> tuple[Choice, Conditioning]:
     """The setting that leaving one point out finds best, or rows held out of cells where there are
     more points than can be left out; and its conditioning."""
+    conditionings, widths = _candidates(memory, conditionings)
     order = memory.order
     group = distinct(memory, order)
     first = np.searchsorted(group, np.arange(group[-1] + 1))
@@ -80,8 +84,9 @@ def chosen(
 
     if len(first) > MOST_POINTS:
         axes = next((c for c in conditionings.values() if c.components is not None), None)
-        axes = axes or conditionings[PLAIN]
-        choice = choose_for_cells(_held_out_rows(memory, order, axes), conditionings, outputs)
+        axes = axes or next(iter(conditionings.values()))
+        held_out = _held_out_rows(memory, order, axes)
+        choice = choose_for_cells(held_out, conditionings, outputs, widths)
         return choice, conditionings[choice.setting.conditioning]
 
     def points_by(by: Conditioning, most: int) -> Points:
@@ -91,8 +96,25 @@ def chosen(
         dense = np.searchsorted(wanted, group[mine])
         return points_of(memory, order[mine], dense, by)
 
-    choice = choose(points_by, len(first), conditionings, outputs)
+    choice = choose(points_by, len(first), conditionings, outputs, widths)
     return choice, conditionings[choice.setting.conditioning]
+
+
+def _candidates(
+    memory: Memory, conditionings: dict[str, Conditioning]
+) -> tuple[dict[str, Conditioning], tuple[float, ...]]:
+    """The conditionings and widths to choose from.
+
+    Cells of one class lie where those of others do not, so that a cell of many rows is predicted
+    well without it by any width, and best by one that is too wide for rows. Where many rows are in
+    such cells, the conditioning and the width are those that predict rows to come well (measured).
+    """
+    together = int(memory.counts[memory.counts > 1].sum())
+    if memory.keeps_rows or CENTRED in conditionings or OF_CELLS not in conditionings:
+        return conditionings, WIDTHS
+    if together < TOGETHER * memory.n_rows:
+        return conditionings, WIDTHS
+    return {OF_CELLS: conditionings[OF_CELLS]}, (Setting().width,)
 
 
 def _held_out_rows(
