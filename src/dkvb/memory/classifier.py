@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from copy import copy
-from threading import RLock
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.exceptions import NotFittedError
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import validate_data
 
 from dkvb._support import arrow, validation
 from dkvb._support.files import State
-from dkvb._support.validation import embeddings
 from dkvb.estimators.answers import Answers
 from dkvb.estimators.base import Floats, softmax
 from dkvb.estimators.changeable import ChangeableClassifier
 from dkvb.estimators.labels import LabelIndex, check_labels
 from dkvb.estimators.novelty import unknown_label
-from dkvb.estimators.serialisation import are_keys
 from dkvb.memory import serialisation
 from dkvb.memory.cells import Cells
 from dkvb.memory.coders import Codebooks, Coder, Signs
+from dkvb.memory.estimator import KernelEstimator
 from dkvb.memory.examples import checked_ids, object_array
 from dkvb.memory.explain import KernelExplanation, explain
 from dkvb.memory.export import ExportView
@@ -32,10 +28,8 @@ from dkvb.memory.state import KernelState, empty
 if TYPE_CHECKING:
     from dkvb.bottleneck import Keys
 
-_SOLVING = RLock()  # one solve at a time: each takes all cores and much memory
 
-
-class KernelClassifier(ChangeableClassifier[KernelState]):
+class KernelClassifier(KernelEstimator[KernelState], ChangeableClassifier[KernelState]):
     """Kernel ridge regression over what was learned; the most accurate classifier here.
 
     `keep="examples"` keeps the embedding of every learned example, in float16: 2 bytes per
@@ -189,12 +183,6 @@ class KernelClassifier(ChangeableClassifier[KernelState]):
         self._state, self.n_features_in_ = empty(width, self.keys, self._coder(width)), width
         return self
 
-    def tune(self) -> Self:
-        """Choose all settings again; predictions then depend on the set of examples alone."""
-        self._ready()
-        self._state = self._check_changeable("tune").tuned()
-        return self
-
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """The label of the highest score (n,), or "unknown" (−1) above the novelty threshold."""
         state, x = self._solved_for(X)
@@ -264,19 +252,7 @@ class KernelClassifier(ChangeableClassifier[KernelState]):
         labels y_new (n,)."""
         return self._replace_state(self._relabelled(X, y_old, y_new, ids), True)
 
-    def freeze(self) -> Self:
-        """An inference-only copy: it predicts the same, is smaller, and cannot change."""
-        twin = copy(self)
-        twin._state = self._solved().frozen()
-        return twin
-
     # --------------------------------------------------------------------------- looking at it
-    def novelty(self, X: ArrayLike) -> Floats:
-        """How far inputs lie from the learned examples (n,): the share of examples whose nearest
-        other example is nearer. Near 1: nothing like it was learned."""
-        state, x = self._solved_for(X)
-        return state.novelty(x)
-
     def explain(self, x: ArrayLike, n: int = 10) -> KernelExplanation:
         """The n learned examples that decided for one input (m,), their shares and ids."""
         validation.positive_int("n", n)
@@ -294,13 +270,6 @@ class KernelClassifier(ChangeableClassifier[KernelState]):
     def loo_kind_(self) -> str:
         """What `loo_score_` is: "leave-one-out", "leave-one-out, estimated" or "held-out"."""
         return self._solved().quality.kind
-
-    @property
-    def setting_(self) -> dict[str, Any]:
-        """The conditioning, kernel and ridge strength that were chosen, and their score."""
-        solution = self._solved().solution
-        assert solution is not None
-        return vars(solution.setting).copy()
 
     def class_accuracy(self) -> dict[Any, float]:
         """Leave-one-out accuracy of each class that has examples, by label."""
@@ -447,19 +416,6 @@ class KernelClassifier(ChangeableClassifier[KernelState]):
         rows = self._embeddings(X)
         return rows, check_labels(y, len(rows), self)
 
-    def _embeddings(self, X: Any, known: bool = True) -> NDArray[np.float32]:
-        """Embeddings (n, m), as wide as those before where a width is `known`."""
-        if not isinstance(X, np.ndarray):
-            X = arrow.without_labels(X)
-        rows = embeddings(X, self, fresh=not known)
-        if not known and self.keys is not None and self.keys.width != rows.shape[1]:
-            raise ValueError(
-                f"X: expected width {self.keys.width}, that of the keys; got {rows.shape[1]}; "
-                "use embeddings of the encoder that the keys were fitted to"
-            )
-        array: NDArray[np.float32] = validation.as_float32(rows)
-        return array
-
     def _coder(self, width: int) -> Coder | None:
         """The keys of cells for embeddings of a width; None where examples are kept."""
         if self.keep == "examples":
@@ -475,37 +431,9 @@ class KernelClassifier(ChangeableClassifier[KernelState]):
 
     def _check_settings(self) -> None:
         validation.one_of("keep", self.keep, ("examples", "sums"))
-        if self.keys is not None and not are_keys(self.keys):
-            raise TypeError(f"keys: expected Keys or None; got {type(self.keys).__name__}")
+        self._check_keys()
         if self.novelty_threshold is not None:
             validation.real("novelty_threshold", self.novelty_threshold, low=0, high=1)
-
-    def _replace_state(self, state: KernelState, unlearned: bool) -> Self:
-        """Go on from another state, in which nothing of what was unlearned is left."""
-        if unlearned:
-            state = state.unlearned()
-        elif state.is_quick:
-            state = state.settled()
-        self._state = state
-        return self
-
-    def _ready(self) -> KernelState:
-        check_is_fitted(self, "_state")
-        state = self._state
-        if not state.n_rows:
-            raise NotFittedError("All that was learned was unlearned: learn something first.")
-        return state
-
-    def _solved(self) -> KernelState:
-        """What was learned, with its solution."""
-        state = self._ready()
-        if not state.is_settled:
-            with _SOLVING:
-                before = self._ready()
-                state = before.settled()
-                if self._state is before:  # nobody has learned meanwhile
-                    self._state = state
-        return state
 
     def _named(self, state: KernelState, scores: Floats, far: Floats | None) -> NDArray[Any]:
         """The label of the highest of scores (n, Y), or "unknown" above the novelty threshold."""
@@ -514,18 +442,11 @@ class KernelClassifier(ChangeableClassifier[KernelState]):
             return labels
         return np.where(far > self.novelty_threshold, unknown_label(state.labels), labels)
 
-    def _solved_for(self, X: Any) -> tuple[KernelState, NDArray[np.float32]]:
-        state = self._solved()
-        return state, self._embeddings(X)
-
     def _sorted_scores(self, X: ArrayLike) -> Floats:
         state, x = self._solved_for(X)
         return state.scores(x)
 
     # ------------------------------------------------------------------------------------ files
-    def _known_keys(self) -> list[Keys]:
-        return [] if self._state.keys is None else [self._state.keys]
-
     def _to_state(self, dtype: str | None = None) -> State:
         return serialisation.kernel_state(self._state)
 

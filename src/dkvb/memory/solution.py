@@ -227,6 +227,11 @@ class Solution:
         vars(found).pop("values", None)
         return found
 
+    def with_targets(self, place: Places) -> Solution:
+        """Where target i has the index place[i], and columns stay."""
+        targets = np.where(self.targets < 0, -1, place[self.targets])
+        return self._later(targets=targets)
+
     def without_columns(self, left: NDArray[np.bool_]) -> Solution:
         """Without the columns, and targets, where a mask (Y,) is false: no row has them."""
         judged, place = self.judged, np.append(np.cumsum(left) - 1, -1)

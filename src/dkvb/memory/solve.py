@@ -63,23 +63,28 @@ def chosen(
     order = memory.order
     group = distinct(memory, order)
     first = np.searchsorted(group, np.arange(group[-1] + 1))
-    targets = memory.targets[order[first]]
+    strata = outputs.strata(memory.targets[order[first]])
 
     if len(first) > MOST_POINTS:
-        axes = next((c for c in conditionings.values() if c.components is not None), None)
-        axes = axes or conditionings[PLAIN]
-        choice = choose_for_cells(_held_out_rows(memory, order, axes), conditionings, outputs)
+        under = _held_out_rows(memory, order, axes_of(conditionings))
+        choice = choose_for_cells(under, conditionings, outputs)
         return choice, conditionings[choice.setting.conditioning]
 
     def points_by(by: Conditioning, most: int) -> Points:
         n = len(first)
-        wanted = np.arange(n) if n <= most else lowest_hashes(targets, most)
+        wanted = np.arange(n) if n <= most else lowest_hashes(strata, most)
         mine = np.isin(group, wanted)
         dense = np.searchsorted(wanted, group[mine])
         return points_of(memory, order[mine], dense, by)
 
     choice = choose(points_by, len(first), conditionings, outputs)
     return choice, conditionings[choice.setting.conditioning]
+
+
+def axes_of(conditionings: dict[str, Conditioning]) -> Conditioning:
+    """The conditioning in whose components keys are fitted, if any has some."""
+    axes = next((c for c in conditionings.values() if c.components is not None), None)
+    return axes or conditionings[PLAIN]
 
 
 def _held_out_rows(
@@ -126,7 +131,7 @@ def solve(
     point_of = np.empty(len(order), np.int32)
     point_of[order] = group
     if not all_left_out and judged is None:
-        judged = _left_out(memory, order, point_of, lower, rows, values)
+        judged = _left_out(memory, outputs, order, point_of, lower, rows, values)
     if not all_left_out:  # twice the room, and more precise than corrections need
         lower, diagonal = lower.astype(np.float32), None
     return Solution(
@@ -161,16 +166,22 @@ def factorised(points: Points, gamma: float, noise: float) -> Any:
     raise NotPositiveDefinite
 
 
-def _sample(memory: Memory, order: Places) -> Places:
-    """Positions in the canonical order of entries to judge by: the first of every target."""
-    return lowest_hashes(memory.targets[order], JUDGED_ROWS)
+def _sample(memory: Memory, outputs: Outputs, order: Places) -> Places:
+    """Positions in the canonical order of entries to judge by: the first of every kind."""
+    return lowest_hashes(outputs.strata(memory.targets[order]), JUDGED_ROWS)
 
 
 def _left_out(
-    memory: Memory, order: Places, point_of: Any, lower: Any, rows: F64, values: F64
+    memory: Memory,
+    outputs: Outputs,
+    order: Places,
+    point_of: Any,
+    lower: Any,
+    rows: F64,
+    values: F64,
 ) -> Judged:
     """What the other points predict for the points of some entries."""
-    which = order[_sample(memory, order)]
+    which = order[_sample(memory, outputs, order)]
     own, back = np.unique(point_of[which], return_inverse=True)
     unit = np.zeros((len(lower), len(own)), lower.dtype, order="F")
     unit[own, np.arange(len(own))] = 1
@@ -190,7 +201,7 @@ def _held_out(
     noise: float,
 ) -> Judged:
     """What cells predict for some entries while these are held out of them."""
-    out = _sample(memory, order)
+    out = _sample(memory, outputs, order)
     rest = np.ones(len(order), bool)
     rest[out] = False
     dense = np.unique(group[rest], return_inverse=True)[1]
