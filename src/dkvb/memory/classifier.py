@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.utils import Tags
 from sklearn.utils.validation import validate_data
 
 from dkvb._support import arrow, validation
 from dkvb._support.files import State
 from dkvb.estimators.answers import Answers
-from dkvb.estimators.base import Floats, softmax
+from dkvb.estimators.base import Floats
 from dkvb.estimators.changeable import ChangeableClassifier
 from dkvb.estimators.labels import LabelIndex, check_labels
 from dkvb.estimators.novelty import unknown_label
@@ -22,14 +23,17 @@ from dkvb.memory.estimator import KernelEstimator
 from dkvb.memory.examples import checked_ids, object_array
 from dkvb.memory.explain import KernelExplanation, explain
 from dkvb.memory.export import ExportView
+from dkvb.memory.label_sets import Given, LabelSetState, are_sets, checked_sets
 from dkvb.memory.quality import Suspect
 from dkvb.memory.state import KernelState, empty
 
 if TYPE_CHECKING:
     from dkvb.bottleneck import Keys
 
+LabelledState: TypeAlias = KernelState | LabelSetState
 
-class KernelClassifier(KernelEstimator[KernelState], ChangeableClassifier[KernelState]):
+
+class KernelClassifier(KernelEstimator[LabelledState], ChangeableClassifier[LabelledState]):
     """Kernel ridge regression over what was learned; the most accurate classifier here.
 
     `keep="examples"` keeps the embedding of every learned example, in float16: 2 bytes per
@@ -44,6 +48,12 @@ class KernelClassifier(KernelEstimator[KernelState], ChangeableClassifier[Kernel
     `tune`, and while there are up to 1,000 examples whenever their number has doubled. In between,
     one more example corrects the solution at once. After `tune`, predictions depend on what was
     learned alone. Scores are normalised per class (class-balanced).
+
+    Labels may come in sets: y is a matrix (n, Y) of 1, 0 and NaN for what nobody said, or a list of
+    labels for each row, where what is not listed is "no". Then `predict` gives such a matrix, or
+    lists; each label has a probability of its own, and the threshold of the highest leave-one-out
+    F1, whose mean over labels is `loo_score_`. Of a label that came later, earlier rows of a matrix
+    say nothing, and earlier lists "no". `forget(label)` takes a label out of every set.
 
     Up to 12,000 points are solved for exactly; more examples as cells of as many keys, which are
     fitted to them.
@@ -78,7 +88,7 @@ class KernelClassifier(KernelEstimator[KernelState], ChangeableClassifier[Kernel
     array(['ant', 'bee', 'dog'], dtype='<U3')
     """
 
-    _state: KernelState
+    _state: LabelledState
     learns_in_epochs = False
 
     def __init__(
@@ -150,9 +160,11 @@ class KernelClassifier(KernelEstimator[KernelState], ChangeableClassifier[Kernel
         X : array (n, m), or table
             Embeddings. A table (pandas, polars, pyarrow, DuckDB, a Hugging Face dataset) has them
             in a column of lists.
-        y : array (n,)
+        y : array (n,), matrix (n, Y), or lists of labels
             Labels: integers, strings or booleans; of a table also the name of a column, which is
-            guessed unless it is given.
+            guessed unless it is given. For sets of labels, a matrix of 1 (yes), 0 (no) and NaN (not
+            said), whose columns are named by a data frame, by `classes`, or as before; or a list or
+            set for each row. Lists of lists are lists of labels, unless 0 or 1 stands twice in one.
         classes : array or None
             Labels that may come later, in any call; never needed. Where it is given, labels in y
             are among these or known from earlier calls.
@@ -183,8 +195,11 @@ class KernelClassifier(KernelEstimator[KernelState], ChangeableClassifier[Kernel
         self._state, self.n_features_in_ = empty(width, self.keys, self._coder(width)), width
         return self
 
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """The label of the highest score (n,), or "unknown" (−1) above the novelty threshold."""
+    def predict(self, X: ArrayLike) -> Any:
+        """The label of the highest score (n,), or "unknown" (−1) above the novelty threshold.
+
+        After sets of labels: a matrix (n, Y) of 0 and 1, or lists of labels, as they were learned.
+        """
         state, x = self._solved_for(X)
         far = None if self.novelty_threshold is None else state.novelty(x)
         return self._named(state, state.scores(x), far)
@@ -193,24 +208,23 @@ class KernelClassifier(KernelEstimator[KernelState], ChangeableClassifier[Kernel
         """Labels, probabilities and novelty of X (n, m), from one kernel matrix."""
         state, x = self._solved_for(X)
         scores, far = state.scores_and_novelty(x)
-        probabilities = softmax(state.quality.calibration.logits(scores))
+        probabilities = state.probabilities(scores)
         labels = self._named(state, scores, far)
         return Answers(labels, state.labels.classes_, probabilities, far)
 
     def decision_function(self, X: ArrayLike) -> Floats:
-        """Scores (n, Y) in the order of `classes_`; for two classes their log odds (n,)."""
+        """Scores (n, Y) in the order of `classes_`; for two classes their log odds (n,).
+
+        Of sets of labels: how far each label (n, Y) is above its threshold.
+        """
         state, x = self._solved_for(X)
-        scores = state.scores(x)
-        if scores.shape[1] == 2:
-            logits = state.quality.calibration.logits(scores)
-            scores = logits[:, 1] - logits[:, 0]
-        return scores
+        return state.decisions(state.scores(x))
 
     def predict_proba(self, X: ArrayLike) -> Floats:
         """Probabilities (n, Y) in the order of `classes_`, calibrated on learned examples that were
-        left out."""
+        left out; in sets, of each label by itself."""
         state, x = self._solved_for(X)
-        return softmax(state.quality.calibration.logits(state.scores(x)))
+        return state.probabilities(state.scores(x))
 
     def predict_log_proba(self, X: ArrayLike) -> Floats:
         """Logarithms of `predict_proba` (n, Y)."""
@@ -237,7 +251,13 @@ class KernelClassifier(KernelEstimator[KernelState], ChangeableClassifier[Kernel
                 raise ValueError("ids: expected either ids alone, or X and y; got both")
             self._check_keeps_examples("ids", state)
             return self._replace_state(state.forget_ids(checked_ids(ids, None)), True)
-        rows, labels = self._checked_known(X, y)
+        if not isinstance(X, np.ndarray):
+            X, y = arrow.with_labels(X, y)
+        rows = self._embeddings(X)
+        if isinstance(state, LabelSetState):
+            given = _checked_sets(state, y, len(rows), None)
+            return self._replace_state(state.forget_samples(rows, given), True)
+        labels = check_labels(y, len(rows), self)
         return self._replace_state(state.forget_samples(rows, labels), True)
 
     def relabel(
@@ -259,17 +279,26 @@ class KernelClassifier(KernelEstimator[KernelState], ChangeableClassifier[Kernel
         state, row = self._solved_for(np.atleast_2d(np.asarray(x)))
         if len(row) != 1:
             raise ValueError(f"x: expected one input; got {len(row)}; explain them one by one")
-        return explain(state, row, n)
+        return explain(self._one_label("explain", state), row, n)
 
     @property
     def loo_score_(self) -> float:
-        """Accuracy on the learned examples, each predicted by the others; see `loo_kind_`."""
+        """Accuracy on the learned examples, each predicted by the others; see `loo_kind_`. Of sets
+        of labels: F1, averaged over labels."""
         return self._solved().quality.accuracy
 
     @property
     def loo_kind_(self) -> str:
         """What `loo_score_` is: "leave-one-out", "leave-one-out, estimated" or "held-out"."""
         return self._solved().quality.kind
+
+    @property
+    def setting_(self) -> dict[str, Any]:
+        """The conditioning, kernel and ridge strength that were chosen, and their score."""
+        setting = super().setting_
+        if isinstance(self._state, LabelSetState):
+            setting["score"] = self.loo_score_
+        return setting
 
     def class_accuracy(self) -> dict[Any, float]:
         """Leave-one-out accuracy of each class that has examples, by label."""
@@ -282,12 +311,12 @@ class KernelClassifier(KernelEstimator[KernelState], ChangeableClassifier[Kernel
 
     def confusion(self) -> NDArray[np.int64]:
         """Learned examples by label and leave-one-out prediction (Y, Y), as `classes_`."""
-        return self._solved().quality.confusion()
+        return self._one_label("confusion", self._solved()).quality.confusion()
 
     def suspects(self, n: int | None = None) -> list[Suspect]:
         """Learned examples whose label the others contradict, at most n, those first to whose label
         the others give the lowest probability."""
-        state = self._solved()
+        state = self._one_label("suspects", self._solved())
         self._check_keeps_examples("suspects", state)
         return state.suspects(n)
 
@@ -298,15 +327,15 @@ class KernelClassifier(KernelEstimator[KernelState], ChangeableClassifier[Kernel
         return memory.single_row_share if isinstance(memory, Cells) else 1.0
 
     def _compared(self, X: ArrayLike) -> tuple[Floats, Floats, Any]:
-        state, x = self._solved_for(X)
+        solved, x = self._solved_for(X)
+        state = self._one_label("suggest", solved)
         assert state.solution is not None
         scores, novelty = state.scores_and_novelty(x)
-        probabilities = softmax(state.quality.calibration.logits(scores))
-        return probabilities, novelty, state.solution.by(x)
+        return state.probabilities(scores), novelty, state.solution.by(x)
 
     def rows(self) -> tuple[list[Any], NDArray[Any]]:
         """The ids (n,) of the learned examples, None where there is none, and their labels (n,)."""
-        state = self._fitted()
+        state = self._one_label("rows", self._fitted())
         self._check_keeps_examples("rows", state)
         memory = state.memory.canonical()
         labels: NDArray[Any] = state.labels.classes_[memory.targets]
@@ -315,25 +344,26 @@ class KernelClassifier(KernelEstimator[KernelState], ChangeableClassifier[Kernel
 
     def state_arrays(self) -> dict[str, NDArray[Any]]:
         """What was learned, in canonical order: equal sets of examples, equal arrays."""
-        return serialisation.memory_state(self._fitted().memory.canonical()).arrays
+        state = self._fitted()
+        arrays = serialisation.memory_state(state.memory.canonical()).arrays
+        return arrays if isinstance(state, KernelState) else arrays | {"sets": state.table}
 
     def export_view(self) -> ExportView:
         """What an exported file needs to answer."""
-        return ExportView.of(self._solved())
+        return ExportView.of(self._one_label("export", self._solved()))
 
     # --------------------------------------------------------------------------------- journals
     def journal_record(self, X: ArrayLike, y: ArrayLike, ids: ArrayLike | None = None) -> State:
         """What `replay` needs to learn these examples, checked: embeddings, labels and ids."""
-        self._check_changeable("learn")
+        known = self._one_label("learn", self._check_changeable("learn")).labels
         rows, labels = self._checked_known(X, y)
-        self._state.labels.after_call(None, labels)
+        known.after_call(None, labels)
         names = None if ids is None else checked_ids(ids, len(rows))
-        known = self._state.labels
         return serialisation.record_state(rows, labels, known, names)
 
     def replay(self, record: State) -> int:
         """Learn the examples of a journal record, to be solved for on first use; their number."""
-        state = self._check_changeable("learn")
+        state = self._one_label("learn", self._check_changeable("learn"))
         rows, labels, ids = serialisation.record_from(record, self.n_features_in_)
         index = state.labels.after_call(None, labels)
         self._check_unknown(index)
@@ -360,7 +390,7 @@ class KernelClassifier(KernelEstimator[KernelState], ChangeableClassifier[Kernel
 
     def replay_relabel(self, record: State) -> int:
         """Do what `relabel_record` described, to be solved for on first use; the number of rows."""
-        state = self._check_changeable("relabel")
+        state = self._one_label("relabel", self._check_changeable("relabel"))
         rows, new, ids = serialisation.record_from(record.part("new"), self.n_features_in_)
         if ids is not None:
             self._state = state.relabel_ids(ids, new)
@@ -369,34 +399,58 @@ class KernelClassifier(KernelEstimator[KernelState], ChangeableClassifier[Kernel
             self._state = state.relabel(rows, old, new)
         return len(rows)
 
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = True
+        tags.target_tags.multi_output = True
+        return tags
+
     # ----------------------------------------------------------------------------------- checks
     def _with_examples(
-        self, before: KernelState | None, X: Any, y: Any, classes: Any, weight: Any, ids: Any
-    ) -> KernelState:
+        self, before: LabelledState | None, X: Any, y: Any, classes: Any, weight: Any, ids: Any
+    ) -> LabelledState:
         """The next state with these examples; every check comes before the first change."""
         self._check_settings()
         rows = self._embeddings(X, known=before is not None)
-        labels = check_labels(y, len(rows), self)
         names = None if ids is None else checked_ids(ids, len(rows))
-        if weight is not None:
-            chosen = validation.repeated(weight, len(rows))
-            rows, labels = rows[chosen], labels[chosen]
-            names = None if names is None else [names[i] for i in chosen.tolist()]
-        index = (LabelIndex() if before is None else before.labels).after_call(classes, labels)
-        if self.novelty_threshold is not None:
-            unknown_label(index)
-        declared: frozenset[Any] = frozenset()
-        if classes is not None:
-            declared = frozenset(LabelIndex.from_list(classes).to_list())
-        array = None if names is None else object_array(names)
         if before is None:
             before = empty(rows.shape[1], self.keys, self._coder(rows.shape[1]))
-        if array is not None:
+        if not before.n_rows:
+            before = before.emptied(LabelSetState) if are_sets(y) else before.emptied(KernelState)
+        if names is not None:
             self._check_keeps_examples("ids", before)
-        return before.learned(index, declared, rows, labels, array)
+        chosen = np.arange(len(rows)) if weight is None else validation.repeated(weight, len(rows))
+        array = None if names is None else object_array(names)[chosen]
+        if isinstance(before, LabelSetState):
+            return self._with_sets(before, rows, y, classes, chosen, array)
+        if are_sets(y):
+            raise ValueError(
+                "y: expected one label for each example, as before; got sets of labels; learn sets "
+                "from the start, or in another model"
+            )
+        labels = check_labels(y, len(rows), self)[chosen]
+        index = before.labels.after_call(classes, labels)
+        if self.novelty_threshold is not None:
+            unknown_label(index)
+        return before.learned(index, _declared(classes), rows[chosen], labels, array)
+
+    def _with_sets(
+        self, before: LabelSetState, rows: Any, y: Any, classes: Any, chosen: Any, ids: Any
+    ) -> LabelSetState:
+        """The next state with examples of sets of labels."""
+        if self.novelty_threshold is not None:
+            raise ValueError(
+                "novelty_threshold: expected None beside sets of labels, in which no label means "
+                f"unknown; got {self.novelty_threshold}; compare novelty(X) with it yourself"
+            )
+        columns = None if classes is None else list(classes)
+        given = _checked_sets(before, y, len(rows), columns)
+        before.labels.after_call(classes, given.labels)
+        given = given._replace(rows=given.rows[chosen])
+        return before.learned(rows[chosen], given, _declared(classes), ids)
 
     def _relabelled(self, X: Any, y_old: Any, y_new: Any, ids: Any) -> KernelState:
-        state = self._check_changeable("relabel")
+        state = self._one_label("relabel", self._check_changeable("relabel"))
         if ids is not None:
             if X is not None or y_old is not None:
                 raise ValueError("ids: expected either ids and y_new, or X, y_old and y_new")
@@ -422,7 +476,7 @@ class KernelClassifier(KernelEstimator[KernelState], ChangeableClassifier[Kernel
             return None
         return Signs(width) if self.keys is None else Codebooks(self.keys)
 
-    def _check_keeps_examples(self, name: str, state: KernelState) -> None:
+    def _check_keeps_examples(self, name: str, state: LabelledState) -> None:
         if isinstance(state.memory, Cells):
             raise ValueError(
                 f'{name}: expected a classifier that keeps examples; got keep="sums", in which no '
@@ -435,12 +489,21 @@ class KernelClassifier(KernelEstimator[KernelState], ChangeableClassifier[Kernel
         if self.novelty_threshold is not None:
             validation.real("novelty_threshold", self.novelty_threshold, low=0, high=1)
 
-    def _named(self, state: KernelState, scores: Floats, far: Floats | None) -> NDArray[Any]:
-        """The label of the highest of scores (n, Y), or "unknown" above the novelty threshold."""
-        labels: NDArray[Any] = state.labels.classes_[scores.argmax(axis=1)]
+    def _named(self, state: LabelledState, scores: Floats, far: Floats | None) -> Any:
+        """What scores (n, Y) say, or "unknown" above the novelty threshold."""
+        labels = state.named(scores)
         if self.novelty_threshold is None or far is None:
             return labels
         return np.where(far > self.novelty_threshold, unknown_label(state.labels), labels)
+
+    def _one_label(self, operation: str, state: LabelledState) -> KernelState:
+        """The state, if it has learned one label for each example."""
+        if not isinstance(state, KernelState):
+            raise ValueError(
+                f"{operation}: expected a classifier that has learned one label for each example; "
+                "got sets of labels; learn each label by itself in a classifier of its own"
+            )
+        return state
 
     def _sorted_scores(self, X: ArrayLike) -> Floats:
         state, x = self._solved_for(X)
@@ -448,10 +511,25 @@ class KernelClassifier(KernelEstimator[KernelState], ChangeableClassifier[Kernel
 
     # ------------------------------------------------------------------------------------ files
     def _to_state(self, dtype: str | None = None) -> State:
-        return serialisation.kernel_state(self._state)
+        return serialisation.labelled_state(self._state)
 
     def _recall(self, state: State, keys: dict[str, Keys]) -> None:
-        found = serialisation.kernel_state_from(
-            state, keys, self.n_features_in_, self._coder(self.n_features_in_)
+        width = self.n_features_in_
+        self._state = serialisation.labelled_state_from(state, keys, width, self._coder(width))
+
+
+def _declared(classes: Any) -> frozenset[Any]:
+    """Labels that stay without examples."""
+    return frozenset() if classes is None else frozenset(LabelIndex.from_list(classes).to_list())
+
+
+def _checked_sets(state: LabelSetState, y: Any, n: int, columns: list[Any] | None) -> Given:
+    """Sets of labels in the form in which a state has learned others."""
+    if not are_sets(y):
+        raise ValueError(
+            "y: expected sets of labels, as before: lists, or a matrix of 0, 1 and NaN; got one "
+            "label for each row; put each in a list, or learn them in another model"
         )
-        self._state = found
+    given = checked_sets(y, n, columns, state.labels.classes_.tolist())
+    state.check_alike(given.listed, "y")
+    return given

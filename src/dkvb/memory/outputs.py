@@ -109,6 +109,40 @@ class Numbers:
         return LeaveOneOut(0.0, float((error[known] / variance[known]).sum()))
 
 
+@dataclass(frozen=True, eq=False)
+class LabelSets:
+    """Rows of 1 and 0, or of shares between, for labels of which each is predicted by itself; NaN
+    where nobody said."""
+
+    table: F64  # (S, L): target i is row i
+
+    @property
+    def n_columns(self) -> int:
+        width: int = self.table.shape[1]
+        return width
+
+    def strata(self, targets: Places) -> Places:
+        """All targets are of one kind."""
+        return np.zeros_like(targets)
+
+    def rows(self, targets: Places) -> F64:
+        """The rows of the table (N, L)."""
+        rows: F64 = self.table[targets]
+        return rows
+
+    def judged(self, predicted: F64, targets: Places, counts: F64) -> LeaveOneOut:
+        """The squared error of each label in units of its variance, averaged over labels."""
+        own = self.table[targets]
+        share = np.where(np.isnan(own), 0, counts[:, None])
+        share /= np.maximum(share.sum(axis=0), 1)
+        own, predicted = np.nan_to_num(own), np.nan_to_num(predicted)
+        variance = (share * own**2).sum(axis=0) - (share * own).sum(axis=0) ** 2
+        error = (share * (own - predicted) ** 2).sum(axis=0)
+        known = variance > 0
+        loss = float((error[known] / variance[known]).mean()) if known.any() else 0.0
+        return LeaveOneOut(0.0, loss)
+
+
 def centred(predicted: F64, mean: F64) -> F64:
     """Predictions (n, T) of numbers that were centred by a mean (T,) or means (n, T), from those of
     the numbers as they are and of ones (n, T + 1)."""

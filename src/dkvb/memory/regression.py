@@ -54,6 +54,7 @@ class RegressionState(Tabled):
         return self.forgotten_rows(X, self._rows_of(y))
 
     def merge(self, other: Self) -> Self:
+        self.check_mergeable(other)
         if self.n_rows and other.n_rows and self._columns != other._columns:
             raise ValueError(
                 f"other: expected {self._columns} for each example; got {other._columns}; "

@@ -1,4 +1,4 @@
-"""What a kernel classifier has learned as arrays and facts, and back."""
+"""What a kernel estimator has learned as arrays and facts, and back."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from dkvb.memory.coders import Coder
 from dkvb.memory.conditioning import Conditioning
 from dkvb.memory.examples import Examples
 from dkvb.memory.kernel import squared_norms
+from dkvb.memory.label_sets import NOT_SAID, LabelSetState
 from dkvb.memory.points import Points
 from dkvb.memory.solution import HELD_OUT, LEAVE_ONE_OUT, Judged, Solution
 from dkvb.memory.state import KernelState, Learned
@@ -30,33 +31,51 @@ _SUMS: tuple[np.dtype[Any], ...] = tuple(
 )  # the narrowest that holds a cell
 
 
-def kernel_state(state: KernelState) -> State:
+def labelled_state(state: KernelState | LabelSetState) -> State:
     """Labels, what was learned and, where there is one, the solution."""
     state = state.canonical()
     sorted_labels = LabelIndex()
     sorted_labels.add(state.labels.classes_, "labels")
     whole = learned_state(state).with_part("labels", labels_state(sorted_labels))
-    return State(whole.arrays, whole.facts | {"declared": sorted(state.declared)})
+    whole = State(whole.arrays, whole.facts | {"declared": sorted(state.declared)})
+    if isinstance(state, KernelState):
+        return whole
+    part = table_state(state)
+    return whole.with_part("sets", State(part.arrays, part.facts | {"listed": state.listed}))
 
 
-def kernel_state_from(
+def labelled_state_from(
     state: State, keys: dict[str, Any], width: int, coder: Coder | None
-) -> KernelState:
-    """The state that `kernel_state` describes."""
+) -> KernelState | LabelSetState:
+    """The state that `labelled_state` describes."""
     labels = labels_from(state.part("labels"))
     if labels.classes_.tolist() != labels.plain() and labels.kind != "number":
         raise state.damaged("labels: expected sorted ones")
     declared = state.fact("declared", list)
     if not all(isinstance(one, str | int | float) and one in labels for one in declared):
         raise state.damaged("declared: expected labels that are there")
+    named: dict[str, Any] = {"labels": labels, "declared": frozenset(declared)}
+    sets = state.part("sets")
+    if not sets.facts:
+        memory = _memory_from(state, width, coder, len(labels))
+        known = learned_from(state, keys, memory, width, len(labels), len(labels))
+        return KernelState(**known, **named)
+    table = sets.array("table", np.int8, (None, len(labels)))
+    if not np.isin(table, (NOT_SAID, 0, 1)).all():
+        raise sets.damaged("table: expected 0, 1 and −1")
+    memory = _memory_from(state, width, coder, len(table))
+    cells = grouping_from(sets, len(memory))
+    n_targets = len(table) + cells["n_cells"]
+    known = learned_from(state, keys, memory, width, n_targets, len(labels))
+    listed = sets.fact("listed", bool)
+    return LabelSetState(**known, **cells, **named, table=table, listed=listed)
+
+
+def _memory_from(state: State, width: int, coder: Coder | None, n_targets: int) -> Examples | Cells:
     part = state.part("memory")
-    memory: Examples | Cells
     if coder is None:
-        memory = examples_from(part, width, len(labels))
-    else:
-        memory = cells_from(part, coder, len(labels))
-    known = learned_from(state, keys, memory, width, len(labels), len(labels))
-    return KernelState(**known, labels=labels, declared=frozenset(declared))
+        return examples_from(part, width, n_targets)
+    return cells_from(part, coder, n_targets)
 
 
 def learned_state(state: Learned) -> State:

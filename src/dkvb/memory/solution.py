@@ -232,6 +232,21 @@ class Solution:
         targets = np.where(self.targets < 0, -1, place[self.targets])
         return self._later(targets=targets)
 
+    def with_value_columns(self, which: Places) -> Solution:
+        """With the columns `which` (T,) of values, and zeros where one is −1."""
+
+        def moved(old: NDArray[Any]) -> NDArray[Any]:
+            wide = np.concatenate([old, np.zeros((len(old), 1), old.dtype)], axis=1)
+            new: NDArray[Any] = wide[:, which]
+            return new
+
+        judged = self.judged
+        if judged is not None:
+            judged = replace(judged, predicted=moved(judged.predicted))
+        found = self._later(alpha=moved(self.alpha), judged=judged)
+        vars(found).pop("values", None)
+        return found
+
     def without_columns(self, left: NDArray[np.bool_]) -> Solution:
         """Without the columns, and targets, where a mask (Y,) is false: no row has them."""
         judged, place = self.judged, np.append(np.cumsum(left) - 1, -1)

@@ -10,13 +10,13 @@ import logging
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dkvb._support.validation import check_memory
-from dkvb.estimators.base import FEWER_INPUTS, MANY_SCORES
+from dkvb.estimators.base import FEWER_INPUTS, MANY_SCORES, softmax
 from dkvb.estimators.changeable import AuditRecord
 from dkvb.estimators.labels import MOST_CLASSES, TOO_MANY_CLASSES, LabelIndex
 from dkvb.memory.cells import Cells
@@ -36,6 +36,8 @@ log = logging.getLogger(__name__)
 
 F64 = NDArray[np.float64]
 Places = NDArray[np.int64]
+
+L = TypeVar("L", bound="Learned")
 
 CHOSEN_AT_ONCE = 1000  # rows up to which settings are chosen again while somebody waits
 FOLDED_AT_ONCE = 64  # changed points that are folded in, however few others there are
@@ -66,6 +68,13 @@ class Learned(ABC):
     def entries(self) -> Memory:
         """The memory with the targets that it is solved for."""
         return self.memory
+
+    def emptied(self, kind: type[L]) -> L:
+        """The same where it is of a kind; else one of this kind that has learned nothing."""
+        if isinstance(self, kind):
+            return self
+        nothing = self.memory.kept(np.zeros(len(self.memory), bool))
+        return kind(nothing, self.keys, self.audit)
 
     def prepared(self) -> Self:
         """What is solved for from scratch."""
@@ -105,6 +114,11 @@ class Learned(ABC):
 
     def check_mergeable(self, other: Self) -> None:
         """Raise unless another state is of the same memory, encoder and keys."""
+        if type(self) is not type(other):
+            raise ValueError(
+                "other: expected targets of the same kind; got one model with a label for each "
+                "example and one with sets of labels; learn both with sets"
+            )
         if type(self.memory) is not type(other.memory):
             raise ValueError(
                 "other: expected the same kind of memory; got one that keeps examples and one that "
@@ -271,6 +285,23 @@ class KernelState(Learned):
         predicted *= self.factors
         predicted[:, self.class_counts == 0] = -np.inf
         return predicted, nearest
+
+    def named(self, scores: F64) -> NDArray[Any]:
+        """The label of the highest of scores (n, Y)."""
+        labels: NDArray[Any] = self.labels.classes_[scores.argmax(axis=1)]
+        return labels
+
+    def probabilities(self, scores: F64) -> F64:
+        """Probabilities (n, Y) that belong to scores (n, Y)."""
+        return softmax(self.quality.calibration.logits(scores))
+
+    def decisions(self, scores: F64) -> F64:
+        """Scores (n, Y); for two classes their log odds (n,)."""
+        if scores.shape[1] != 2:
+            return scores
+        logits = self.quality.calibration.logits(scores)
+        odds: F64 = logits[:, 1] - logits[:, 0]
+        return odds
 
     def suspects(self, n: int | None = None) -> list[Suspect]:
         """Examples whose label the others contradict, at most n, the least likely labels first."""

@@ -52,6 +52,11 @@ class Tabled(Learned):
         """What is solved for where targets are rows (N, T) like those of the table."""
         raise NotImplementedError
 
+    @property
+    def rows_of_table(self) -> F64:
+        """The table as numbers (S, T), NaN where nobody said one."""
+        return self.table.astype(np.float64)
+
     # ---------------------------------------------------------------------------------- changing
     def learned_rows(self, X: F32, values: Rows, ids: Any = None) -> Self:
         """With examples X (n, m) of targets (n, T)."""
@@ -63,8 +68,7 @@ class Tabled(Learned):
         return state._plus(Examples.of(X, targets, ids))
 
     def joined(self, other: Self) -> Self:
-        """With all examples of another state, whose table has the same columns."""
-        self.check_mergeable(other)
+        """With all examples of another state that can be merged, whose table has these columns."""
         table, places = distinct_rows(np.concatenate([self.table, other.table]))
         mine, theirs = places[: len(self.table)], places[len(self.table) :]
         more = other.memory.with_targets(theirs[other.memory.targets])
@@ -166,7 +170,7 @@ class Tabled(Learned):
 
     @cached_property
     def _outputs(self) -> Outputs:
-        rows = self.table.astype(np.float64)
+        rows = self.rows_of_table
         if self.cells is None:
             return self.solved_as(rows)
         order = self.memory.order[self.cells[self.memory.order] >= 0]
@@ -188,7 +192,7 @@ class Tabled(Learned):
             cells = points_of(memory, rest, group, by)
             return HeldOut(cells, points_of(memory, out, np.arange(len(out)), by))
 
-        outputs = self.solved_as(np.concatenate([self.table.astype(np.float64), means]))
+        outputs = self.solved_as(np.concatenate([self.rows_of_table, means]))
         choice = choose_for_cells(under, found, outputs)
         return choice, found[choice.setting.conditioning]
 
@@ -201,7 +205,7 @@ class Tabled(Learned):
         """The mean rows (n, T) of groups (k,) of some entries."""
         weights = self.memory.counts[which].astype(np.float64)
         total = np.maximum(np.bincount(group, weights, minlength=n), 1)
-        columns = self.table[self.memory.targets[which]].T.astype(np.float64)
+        columns = self.rows_of_table[self.memory.targets[which]].T
         sums = [np.bincount(group, weights * own, minlength=n) for own in columns]
         means: F64 = np.stack(sums, axis=1) / total[:, None]
         return means
@@ -213,7 +217,7 @@ def distinct_rows(rows: Rows) -> tuple[Rows, Places]:
     >>> distinct_rows(np.array([[2, 1], [1, 5], [2, 1]]))[1].tolist()
     [1, 0, 1]
     """
-    order = np.lexsort(rows.T[::-1])
+    order = np.lexsort(rows.T[::-1]) if rows.shape[1] else np.arange(len(rows))
     ordered = rows[order]
     new = np.ones(len(rows), bool)
     new[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
