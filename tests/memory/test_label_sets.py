@@ -75,6 +75,18 @@ def test_what_is_learned_and_unlearned_later_corrects_the_solution(share, monkey
     np.testing.assert_allclose(model._state.scores(X_TEST), ridge(model, X[3:], y[3:]), atol=1e-6)
 
 
+def test_among_many_examples_what_is_unsaid_counts_as_predicted(monkeypatch):
+    X_many, y_many = problem(n=300, seed=2)
+    y = unsaid(y_many)
+    monkeypatch.setattr("dkvb.memory.solve.ALL_LEFT_OUT", 100)
+    monkeypatch.setattr("dkvb.memory.state.CHOSEN_AT_ONCE", 0)
+    model = KernelClassifier().fit(X_many[:250], y[:250])
+    before = model._state.scores(X_TEST)
+    model.partial_fit(X_many[250:], y[250:])
+    after, exact = model._state.scores(X_TEST), ridge(model, X_many, y)
+    assert np.abs(after - exact).mean() < 0.1 * np.abs(after - before).mean()
+
+
 @pytest.mark.parametrize("keep", ["examples", "sums"])
 def test_it_finds_labels(keep):
     X_many, y_many = problem(n=500, seed=2)
@@ -86,6 +98,16 @@ def test_it_finds_labels(keep):
     probabilities = model.predict_proba(X_TEST)
     surprise = -np.log(np.where(Y_TEST == 1, probabilities, 1 - probabilities)).mean()
     assert surprise < 0.35  # 0.65 for what knows only how frequent labels are
+
+
+def test_the_score_is_the_share_of_sets_that_are_right():
+    matrix, lists = KernelClassifier().fit(X, Y), KernelClassifier().fit(X, listed(Y))
+    share = (matrix.predict(X_TEST) == Y_TEST).all(axis=1).mean()
+    assert matrix.score(X_TEST, Y_TEST) == share
+    assert lists.score(X_TEST, [set(one) for one in listed(Y_TEST)]) == share
+    weight = np.arange(300)
+    weighted = lists.score(X_TEST, listed(Y_TEST), weight)
+    assert weighted == pytest.approx(matrix.score(X_TEST, Y_TEST, weight))
 
 
 def test_predictions_have_the_form_of_what_was_learned():
@@ -359,6 +381,7 @@ def test_models_that_do_not_fit_are_not_merged():
 def test_what_needs_one_label_says_so():
     model = KernelClassifier().fit(X, Y, ids=np.arange(60))
     for name, call in {
+        "ask": lambda: model.ask(X),
         "suspects": model.suspects,
         "confusion": model.confusion,
         "explain": lambda: model.explain(X[0]),

@@ -206,7 +206,8 @@ class KernelClassifier(KernelEstimator[LabelledState], ChangeableClassifier[Labe
 
     def ask(self, X: ArrayLike) -> Answers:
         """Labels, probabilities and novelty of X (n, m), from one kernel matrix."""
-        state, x = self._solved_for(X)
+        solved, x = self._solved_for(X)
+        state = self._one_label("ask", solved)
         scores, far = state.scores_and_novelty(x)
         probabilities = state.probabilities(scores)
         labels = self._named(state, scores, far)
@@ -231,6 +232,14 @@ class KernelClassifier(KernelEstimator[LabelledState], ChangeableClassifier[Labe
         with np.errstate(divide="ignore"):
             logarithms: Floats = np.log(self.predict_proba(X))
         return logarithms
+
+    def score(self, X: ArrayLike, y: Any, sample_weight: Any = None) -> float:
+        """The share of inputs whose label, or whole set of labels, is the right one."""
+        state = self._fitted()
+        if not isinstance(state, LabelSetState) or not state.listed:
+            return float(super().score(X, y, sample_weight))
+        right = [set(own) == set(one) for own, one in zip(self.predict(X), y, strict=True)]
+        return float(np.average(right, weights=sample_weight))
 
     # ------------------------------------------------------------------ changing what was learned
     def forget_samples(
@@ -501,7 +510,7 @@ class KernelClassifier(KernelEstimator[LabelledState], ChangeableClassifier[Labe
         if not isinstance(state, KernelState):
             raise ValueError(
                 f"{operation}: expected a classifier that has learned one label for each example; "
-                "got sets of labels; learn each label by itself in a classifier of its own"
+                "got sets of labels, for which there are predict, predict_proba and novelty"
             )
         return state
 
