@@ -15,6 +15,7 @@ from scipy.linalg import cho_solve, lapack
 from dkvb.memory.conditioning import PLAIN, Conditioning
 from dkvb.memory.inverse import NotPositiveDefinite, cholesky
 from dkvb.memory.kernel import median_distance, rbf, rbf_matrix, self_similarity, spread_factors
+from dkvb.memory.missing import without_influence
 from dkvb.memory.outputs import LeaveOneOut, Outputs
 from dkvb.memory.points import Points, working
 
@@ -86,8 +87,16 @@ def system(points: Points, gamma: float, noise: float) -> F64:
 
 def solved(lower: NDArray[Any], rows: F64, with_diagonal: bool = True) -> Solved:
     """Values for targets (N, T), and if asked for the diagonal of the inverse, from the factor of a
-    system."""
-    values = cho_solve((lower, True), rows.astype(lower.dtype), check_finite=False)
+    system; 0 where a target is NaN."""
+
+    def solve(b: F64) -> F64:
+        found: F64 = cho_solve((lower, True), b.astype(lower.dtype), check_finite=False)
+        return found
+
+    missing = np.isnan(rows)
+    values = solve(np.nan_to_num(rows))
+    if missing.any():
+        values = without_influence(solve, values, missing)
     if not with_diagonal:
         return Solved(values, lower, None)
     inverted, failed = _INVERT[lower.dtype](lower, lower=1)

@@ -38,7 +38,7 @@ from dkvb.memory.inverse import Inverse, NotPositiveDefinite, cholesky
 from dkvb.memory.kernel import squared_norms
 from dkvb.memory.outputs import Outputs
 from dkvb.memory.points import Memory, Points, points_of
-from dkvb.memory.solution import ESTIMATED, HELD_OUT, LEAVE_ONE_OUT, Judged, Solution
+from dkvb.memory.solution import CELL_OUT, ESTIMATED, HELD_OUT, LEAVE_ONE_OUT, Judged, Solution
 
 log = logging.getLogger(__name__)
 
@@ -80,18 +80,16 @@ def chosen(
     order = memory.order
     group = distinct(memory, order)
     first = np.searchsorted(group, np.arange(group[-1] + 1))
-    targets = memory.targets[order[first]]
+    strata = outputs.strata(memory.targets[order[first]])
 
     if len(first) > MOST_POINTS:
-        axes = next((c for c in conditionings.values() if c.components is not None), None)
-        axes = axes or next(iter(conditionings.values()))
-        held_out = _held_out_rows(memory, order, axes)
-        choice = choose_for_cells(held_out, conditionings, outputs, widths)
+        under = _held_out_rows(memory, order, axes_of(conditionings))
+        choice = choose_for_cells(under, conditionings, outputs, widths)
         return choice, conditionings[choice.setting.conditioning]
 
     def points_by(by: Conditioning, most: int) -> Points:
         n = len(first)
-        wanted = np.arange(n) if n <= most else lowest_hashes(targets, most)
+        wanted = np.arange(n) if n <= most else lowest_hashes(strata, most)
         mine = np.isin(group, wanted)
         dense = np.searchsorted(wanted, group[mine])
         return points_of(memory, order[mine], dense, by)
@@ -115,6 +113,12 @@ def _candidates(
     if together < TOGETHER * memory.n_rows:
         return conditionings, WIDTHS
     return {OF_CELLS: conditionings[OF_CELLS]}, (Setting().width,)
+
+
+def axes_of(conditionings: dict[str, Conditioning]) -> Conditioning:
+    """The conditioning in whose components keys are fitted, if any has some."""
+    axes = next((c for c in conditionings.values() if c.components is not None), None)
+    return axes or next(iter(conditionings.values()))
 
 
 def _held_out_rows(
@@ -161,7 +165,7 @@ def solve(
     point_of = np.empty(len(order), np.int32)
     point_of[order] = group
     if not all_left_out and judged is None:
-        judged = _left_out(memory, order, point_of, lower, rows, values)
+        judged = _left_out(memory, outputs, order, point_of, lower, rows, values)
     if not all_left_out:  # twice the room, and more precise than corrections need
         lower, diagonal = lower.astype(np.float32), None
     return Solution(
@@ -207,7 +211,7 @@ def solve_exactly(
     point_of = np.empty(len(order), np.int32)
     point_of[order] = group
     kernel = KernelOperator.of(points, s.gamma, s.noise)
-    landmarks = lowest_hashes(points.targets, min(LANDMARKS, len(points)))
+    landmarks = lowest_hashes(outputs.strata(points.targets), min(LANDMARKS, len(points)))
     rows = outputs.rows(points.targets).astype(np.float32)
     probes = _signs(memory.hashes[order[np.searchsorted(group, np.arange(len(points)))]])
     found, steps, residual = conjugate_gradients(
@@ -220,7 +224,7 @@ def solve_exactly(
     diagonal = np.maximum(diagonal, np.median(diagonal) / 4)
     which = order
     if which.size * rows.shape[1] > MOST_JUDGED:
-        which = order[_sample(memory, order)]
+        which = order[_sample(memory, outputs, order)]
     place = point_of[which]
     predicted = rows[place] - alpha[place] / diagonal[place, None]
     cells, n = s.points, len(points)
@@ -246,23 +250,30 @@ def _signs(hashes: Places) -> NDArray[np.float32]:
     return (2 * signs - 1).astype(np.float32)
 
 
-def _sample(memory: Memory, order: Places) -> Places:
-    """Positions in the canonical order of entries to judge by: the first of every target."""
-    return lowest_hashes(memory.targets[order], JUDGED_ROWS)
+def _sample(memory: Memory, outputs: Outputs, order: Places) -> Places:
+    """Positions in the canonical order of entries to judge by: the first of every kind."""
+    return lowest_hashes(outputs.strata(memory.targets[order]), JUDGED_ROWS)
 
 
 def _left_out(
-    memory: Memory, order: Places, point_of: Any, lower: Any, rows: F64, values: F64
+    memory: Memory,
+    outputs: Outputs,
+    order: Places,
+    point_of: Any,
+    lower: Any,
+    rows: F64,
+    values: F64,
 ) -> Judged:
     """What the other points predict for the points of some entries."""
-    which = order[_sample(memory, order)]
+    which = order[_sample(memory, outputs, order)]
     own, back = np.unique(point_of[which], return_inverse=True)
     unit = np.zeros((len(lower), len(own)), lower.dtype, order="F")
     unit[own, np.arange(len(own))] = 1
     half = solve_triangular(lower, unit, lower=True, overwrite_b=True, check_finite=False)
     diagonal = np.einsum("ij,ij->j", half, half)
     predicted = rows[own] - values[own] / diagonal[:, None]
-    return Judged(which, predicted[back].astype(np.float32), LEAVE_ONE_OUT)
+    kind = LEAVE_ONE_OUT if memory.keeps_rows else CELL_OUT
+    return Judged(which, predicted[back].astype(np.float32), kind)
 
 
 def _held_out(
@@ -275,7 +286,7 @@ def _held_out(
     noise: float,
 ) -> Judged:
     """What cells predict for some entries while these are held out of them."""
-    out = _sample(memory, order)
+    out = _sample(memory, outputs, order)
     rest = np.ones(len(order), bool)
     rest[out] = False
     dense = np.unique(group[rest], return_inverse=True)[1]
