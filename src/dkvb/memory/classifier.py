@@ -323,7 +323,7 @@ class KernelClassifier(KernelEstimator[LabelledState], ChangeableClassifier[Labe
 
     @property
     def loo_kind_(self) -> str:
-        """What `loo_score_` is: "leave-one-out"; of sums "leave-one-cell-out", which flatters, since
+        """What `loo_score_` is: "leave-one-out"; "leave-one-cell-out" of sums, which flatters, as
         cells of one class lie where those of others do not; "held-out" where cells were solved for
         in place of examples; "leave-one-out, estimated" after `tune(exact=True)` of as many."""
         return self._solved().quality.kind

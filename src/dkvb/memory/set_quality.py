@@ -11,14 +11,13 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from dkvb.memory.quality import left_out_entries
-from dkvb.memory.solution import LEAVE_ONE_OUT
+from dkvb.memory.solution import ESTIMATED, LEAVE_ONE_OUT
 
 if TYPE_CHECKING:
     from dkvb.memory.label_sets import LabelSetState
 
 F64 = NDArray[np.float64]
 
-ESTIMATED = "leave-one-out, estimated"
 PRIOR = 0.5  # the threshold that examples argue against
 PRIOR_STRENGTH = 1.0  # of the slope of probabilities, in units of the spread of scores
 STEPS = 30  # of Newton's method

@@ -71,6 +71,11 @@ class Learned(ABC):
         """With all examples of another state of the same encoder and keys."""
 
     @property
+    def is_solved_exactly(self) -> bool:
+        """Whether every entry can be solved for where there are many."""
+        return False
+
+    @property
     def entries(self) -> Memory:
         """The memory with the targets that it is solved for."""
         return self.memory
@@ -242,6 +247,11 @@ class Learned(ABC):
 
         `exact` solves for every example or cell, however many.
         """
+        if exact and not self.is_solved_exactly:
+            raise ValueError(
+                "exact: expected a model with one label for each example; got one of numbers or of "
+                "sets of labels, of which at most 12,000 points are solved for; use tune()"
+            )
         state, found = self.prepared(), self.conditionings()
         (setting, gamma, known), by = state.chosen(found)
         solution = solve(state.entries, state.outputs, setting, self.n_rows, by, gamma, known)
@@ -396,6 +406,11 @@ class KernelState(Learned):
         theirs = other._with_labels(labels, frozenset()).memory
         merged = self._with_labels(labels, other.declared)._plus(theirs)
         return replace(merged, audit=(*self.audit, *other.audit))
+
+    @property
+    def is_solved_exactly(self) -> bool:
+        """Whether every entry can be solved for where there are many."""
+        return True
 
     def _check_room(self, n_entries: int, n_classes: int) -> None:
         """Raise where the values of so many classes do not fit in memory."""
