@@ -43,10 +43,10 @@ def files(table, tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="session")
-def estimator():
+@pytest.fixture(scope="session", params=["examples", "sums"])
+def estimator(request):
     """A classifier that has learned nothing."""
-    return dkvb.KernelClassifier()
+    return dkvb.KernelClassifier(request.param)
 
 
 @pytest.fixture(scope="session")
