@@ -11,6 +11,7 @@ from sklearn.kernel_ridge import KernelRidge
 from sklearn.model_selection import LeaveOneOut as Splits
 from sklearn.model_selection import cross_val_predict
 
+from dkvb import KernelClassifier, fit_keys
 from dkvb.memory.choose import LAMBDAS, select_best, try_noises
 from dkvb.memory.outputs import Classes, LeaveOneOut, class_factors
 from dkvb.memory.points import Points
@@ -57,3 +58,20 @@ def test_leave_one_out_is_that_of_scikit_learn(noise):
     assert np.allclose(solved.values, np.linalg.solve(kernel + best, targets))
     assert found[noise].accuracy == pytest.approx(balanced)
     assert found[noise].loss == pytest.approx(min(losses))
+
+
+def test_sums_of_many_rows_are_not_chosen_for_by_leaving_cells_out():
+    rng = np.random.default_rng(0)
+    y = rng.integers(3, size=2000)
+    X = np.maximum(3 * np.eye(3, 70)[y] + rng.normal(size=(2000, 70)), 0).astype(np.float32)
+    keys = one_codebook(X)
+    many = KernelClassifier("sums", keys=keys).fit(X, y)
+    assert many.setting_["conditioning"] == "none"  # fewer cells than dimensions: no axes
+    finer = KernelClassifier("sums", keys=one_codebook(X, 128)).fit(X, y)
+    assert finer.single_row_share_ < 0.5
+    assert (finer.setting_["conditioning"], finer.setting_["width"]) == ("1/8", 1.0)
+    assert finer.score(X, y) > 0.9
+
+
+def one_codebook(X, n_pairs=4):
+    return fit_keys(X, n_codebooks=1, n_pairs=n_pairs, key_dim=8, method="lloyd", epochs=2)

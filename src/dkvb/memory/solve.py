@@ -291,7 +291,8 @@ def _held_out(
     rest[out] = False
     dense = np.unique(group[rest], return_inverse=True)[1]
     cells = points_of(memory, order[rest], dense, by)
-    values = solved(factorised(cells, gamma, noise), outputs.rows(cells.targets), False).values
+    lower = factorised(cells, gamma, noise, np.float32)  # precise enough to judge by
+    values = solved(lower, outputs.rows(cells.targets), False).values
     rows = points_of(memory, order[out], np.arange(len(out)), by)
     found = predicted(cells, values, rows, gamma)
     return Judged(order[out], found.astype(np.float32), HELD_OUT)
