@@ -85,6 +85,13 @@ def system(points: Points, gamma: float, noise: float) -> F64:
     return rbf_matrix(working(points.z), factors, diagonal, gamma)
 
 
+def values_of(solve: Callable[[F64], F64], rows: F64) -> F64:
+    """Values for targets (N, T), 0 where a target is NaN; `solve` gives A⁻¹b for b (N, T)."""
+    missing = np.isnan(rows)
+    values = solve(np.nan_to_num(rows))
+    return without_influence(solve, values, missing) if missing.any() else values
+
+
 def solved(lower: NDArray[Any], rows: F64, with_diagonal: bool = True) -> Solved:
     """Values for targets (N, T), and if asked for the diagonal of the inverse, from the factor of a
     system; 0 where a target is NaN."""
@@ -93,10 +100,7 @@ def solved(lower: NDArray[Any], rows: F64, with_diagonal: bool = True) -> Solved
         found: F64 = cho_solve((lower, True), b.astype(lower.dtype), check_finite=False)
         return found
 
-    missing = np.isnan(rows)
-    values = solve(np.nan_to_num(rows))
-    if missing.any():
-        values = without_influence(solve, values, missing)
+    values = values_of(solve, rows)
     if not with_diagonal:
         return Solved(values, lower, None)
     inverted, failed = _INVERT[lower.dtype](lower, lower=1)

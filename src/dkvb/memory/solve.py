@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import solve_triangular
+from scipy.linalg import cho_solve, solve_triangular
 
 from dkvb._support.hashing import bits
 from dkvb.memory.blocks import Growing
@@ -25,6 +25,7 @@ from dkvb.memory.choose import (
     predicted,
     solved,
     system,
+    values_of,
 )
 from dkvb.memory.compress import coarse, fit_groups
 from dkvb.memory.conditioning import CENTRED, Conditioning
@@ -49,6 +50,7 @@ MOST_POINTS = 12_000  # that are solved for exactly: more take minutes on a CPU
 ALL_LEFT_OUT = 6_000  # up to which every point is left out; beyond, some rows
 JUDGED_ROWS = 2_000
 MOST_JUDGED = 1 << 24  # predictions for own rows that are kept: 64 MB
+REFINED = 1e-5  # relative residual of what was solved for with a factor in float32
 PROBES = 24  # random vectors that estimate the diagonal of an inverse
 CHOICE_ROWS = 50_000  # of many, that settings are chosen on,
 CHOICE_CELLS = 4_000  # as so many cells,
@@ -159,15 +161,13 @@ def solve(
     log.info("%d entries solved for as %d points", len(memory), len(points))
     rows = outputs.rows(points.targets)
     all_left_out = judged is None and len(points) <= ALL_LEFT_OUT
-    if known is None:
-        known = solved(factorised(points, gamma, setting.noise), rows, all_left_out)
-    values, lower, diagonal = known
+    if known is None and all_left_out:
+        known = solved(factorised(points, gamma, setting.noise), rows)
+    values, lower, diagonal = known or solved_in_float32(points, gamma, setting.noise, rows)
     point_of = np.empty(len(order), np.int32)
     point_of[order] = group
     if not all_left_out and judged is None:
         judged = _left_out(memory, outputs, order, point_of, lower, rows, values)
-    if not all_left_out:  # twice the room, and more precise than corrections need
-        lower, diagonal = lower.astype(np.float32), None
     return Solution(
         setting=setting,
         chosen_for=chosen_for,
@@ -198,6 +198,25 @@ def factorised(points: Points, gamma: float, noise: float, precision: Any = np.f
         except NotPositiveDefinite:
             log.debug("not positive definite with lambda %g", noise + more)
     raise NotPositiveDefinite
+
+
+def solved_in_float32(points: Points, gamma: float, noise: float, rows: F64) -> Solved:
+    """Values for targets (N, T) of many points, and the factor in float32, which takes half the
+    room and time; what it rounds, conjugate gradients make good."""
+    kernel = KernelOperator.of(points, gamma, noise)
+    lower = kernel.factor(MORE_NOISE)
+
+    def precondition(r: NDArray[np.float32]) -> NDArray[np.float32]:
+        found: NDArray[np.float32] = cho_solve((lower, True), r, check_finite=False)
+        return found
+
+    def solve(b: F64) -> F64:
+        found, _, _ = conjugate_gradients(
+            kernel, b.astype(np.float32), precondition, tolerance=REFINED
+        )
+        return found.astype(np.float64)
+
+    return Solved(values_of(solve, rows), lower, None)
 
 
 def solve_exactly(
@@ -291,8 +310,7 @@ def _held_out(
     rest[out] = False
     dense = np.unique(group[rest], return_inverse=True)[1]
     cells = points_of(memory, order[rest], dense, by)
-    lower = factorised(cells, gamma, noise, np.float32)  # precise enough to judge by
-    values = solved(lower, outputs.rows(cells.targets), False).values
+    values = solved_in_float32(cells, gamma, noise, outputs.rows(cells.targets)).values
     rows = points_of(memory, order[out], np.arange(len(out)), by)
     found = predicted(cells, values, rows, gamma)
     return Judged(order[out], found.astype(np.float32), HELD_OUT)
