@@ -19,6 +19,7 @@ from dkvb.memory.choose import (
     choose,
     choose_for_cells,
     lowest_hashes,
+    per_column,
     predicted,
     solved,
     system,
@@ -127,11 +128,11 @@ def solve(
     all_left_out = judged is None and len(points) <= ALL_LEFT_OUT
     if known is None:
         known = solved(factorised(points, gamma, setting.noise), rows, all_left_out)
-    values, lower, diagonal = known
+    values, lower, diagonal, ratio = known
     point_of = np.empty(len(order), np.int32)
     point_of[order] = group
     if not all_left_out and judged is None:
-        judged = _left_out(memory, outputs, order, point_of, lower, rows, values)
+        judged = _left_out(memory, outputs, order, point_of, known, rows)
     if not all_left_out:  # twice the room, and more precise than corrections need
         lower, diagonal = lower.astype(np.float32), None
     return Solution(
@@ -149,6 +150,7 @@ def solve(
         changed=np.zeros(0, np.int64),
         judged=judged,
         diagonal=diagonal,
+        ratio=ratio,
         support=coarse(points, SUPPORT_POINTS) if len(points) > SUPPORT_POINTS else None,
         inverse=Inverse.of(lower, diagonal),
         anchors=np.arange(len(points)),
@@ -176,18 +178,17 @@ def _left_out(
     outputs: Outputs,
     order: Places,
     point_of: Any,
-    lower: Any,
+    known: Solved,
     rows: F64,
-    values: F64,
 ) -> Judged:
     """What the other points predict for the points of some entries."""
-    which = order[_sample(memory, outputs, order)]
+    which, lower = order[_sample(memory, outputs, order)], known.lower
     own, back = np.unique(point_of[which], return_inverse=True)
     unit = np.zeros((len(lower), len(own)), lower.dtype, order="F")
     unit[own, np.arange(len(own))] = 1
     half = solve_triangular(lower, unit, lower=True, overwrite_b=True, check_finite=False)
     diagonal = np.einsum("ij,ij->j", half, half)
-    predicted = rows[own] - values[own] / diagonal[:, None]
+    predicted = rows[own] - known.values[own] / per_column(diagonal, known.ratio)
     return Judged(which, predicted[back].astype(np.float32), LEAVE_ONE_OUT)
 
 
