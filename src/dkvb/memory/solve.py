@@ -170,7 +170,8 @@ def factorised(points: Points, gamma: float, noise: float) -> Any:
 
 def _sample(memory: Memory, outputs: Outputs, order: Places) -> Places:
     """Positions in the canonical order of entries to judge by: the first of every kind."""
-    return lowest_hashes(outputs.strata(memory.targets[order]), JUDGED_ROWS)
+    most = min(JUDGED_ROWS * outputs.judged_by, max(JUDGED_ROWS, len(order) // 4))
+    return lowest_hashes(outputs.strata(memory.targets[order]), most)
 
 
 def _left_out(
