@@ -15,7 +15,7 @@ from scipy.linalg import cho_solve, lapack
 from dkvb.memory.conditioning import PLAIN, Conditioning
 from dkvb.memory.inverse import NotPositiveDefinite, cholesky
 from dkvb.memory.kernel import median_distance, rbf, rbf_matrix, self_similarity, spread_factors
-from dkvb.memory.missing import without_influence
+from dkvb.memory.missing import said_ratio, without_influence
 from dkvb.memory.outputs import LeaveOneOut, Outputs
 from dkvb.memory.points import Points, working
 
@@ -48,11 +48,23 @@ class Setting:
 
 
 class Solved(NamedTuple):
-    """Values (N, T), the factor of the matrix, and the diagonal of its inverse (N,)."""
+    """Values (N, T), the factor of the matrix, and the diagonal of its inverse (N,); where targets
+    were not said, also the share (T,) that is left of it for those that were."""
 
     values: F64
     lower: NDArray[Any]
     diagonal: F64 | None
+    ratio: F64 | None = None
+
+    def left_out(self, rows: F64) -> F64:
+        """What the others predict for points whose targets are rows (N, T)."""
+        assert self.diagonal is not None
+        return rows - self.values / per_column(self.diagonal, self.ratio)
+
+
+def per_column(diagonal: F64, ratio: F64 | None) -> F64:
+    """A diagonal (N,) for each column (N, T), or for all (N, 1)."""
+    return diagonal[:, None] if ratio is None else diagonal[:, None] * ratio
 
 
 class Choice(NamedTuple):
@@ -85,11 +97,14 @@ def system(points: Points, gamma: float, noise: float) -> F64:
     return rbf_matrix(working(points.z), factors, diagonal, gamma)
 
 
-def values_of(solve: Callable[[F64], F64], rows: F64) -> F64:
-    """Values for targets (N, T), 0 where a target is NaN; `solve` gives A⁻¹b for b (N, T)."""
+def values_of(solve: Callable[[F64], F64], rows: F64) -> tuple[F64, F64 | None]:
+    """Values for targets (N, T), 0 where a target is NaN, and what `said_ratio` gives where one is;
+    `solve` gives A⁻¹b for b (N, T)."""
     missing = np.isnan(rows)
     values = solve(np.nan_to_num(rows))
-    return without_influence(solve, values, missing) if missing.any() else values
+    if not missing.any():
+        return values, None
+    return without_influence(solve, values, missing), said_ratio(solve, missing)
 
 
 def solved(lower: NDArray[Any], rows: F64, with_diagonal: bool = True) -> Solved:
@@ -100,14 +115,14 @@ def solved(lower: NDArray[Any], rows: F64, with_diagonal: bool = True) -> Solved
         found: F64 = cho_solve((lower, True), b.astype(lower.dtype), check_finite=False)
         return found
 
-    values = values_of(solve, rows)
+    values, ratio = values_of(solve, rows)
     if not with_diagonal:
-        return Solved(values, lower, None)
+        return Solved(values, lower, None, ratio)
     inverted, failed = _INVERT[lower.dtype](lower, lower=1)
     if failed:
         raise NotPositiveDefinite
     diagonal = np.einsum("ij,ij->j", inverted, inverted, dtype=np.float64)
-    return Solved(values, lower, diagonal)
+    return Solved(values, lower, diagonal, ratio)
 
 
 def choose(
@@ -242,9 +257,7 @@ def try_noises(
             except NotPositiveDefinite:
                 tried[one] = LeaveOneOut(0.0, math.inf)
                 continue
-            assert found.diagonal is not None
-            left_out = rows - found.values / found.diagonal[:, None]
-            tried[one] = outputs.judged(left_out, points.targets, points.counts)
+            tried[one] = outputs.judged(found.left_out(rows), points.targets, points.counts)
             if select_best(tried, n) == one:
                 best = one, found
         place = LAMBDAS.index(select_best(tried, n))

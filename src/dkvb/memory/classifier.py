@@ -458,12 +458,7 @@ class KernelClassifier(KernelEstimator[LabelledState], ChangeableClassifier[Labe
         array = None if names is None else object_array(names)[chosen]
         if isinstance(before, LabelSetState):
             return self._with_sets(before, rows, y, classes, chosen, array)
-        if are_sets(y):
-            raise ValueError(
-                "y: expected one label for each example, as before; got sets of labels; learn sets "
-                "from the start, or in another model"
-            )
-        labels = check_labels(y, len(rows), self)[chosen]
+        labels = self._labels(y, len(rows))[chosen]
         index = before.labels.after_call(classes, labels)
         if self.novelty_threshold is not None:
             unknown_label(index)
@@ -503,7 +498,16 @@ class KernelClassifier(KernelEstimator[LabelledState], ChangeableClassifier[Labe
         if not isinstance(X, np.ndarray):
             X, y = arrow.with_labels(X, y)
         rows = self._embeddings(X)
-        return rows, check_labels(y, len(rows), self)
+        return rows, self._labels(y, len(rows))
+
+    def _labels(self, y: Any, n: int) -> NDArray[Any]:
+        """One label for each of n rows."""
+        if are_sets(y):
+            raise ValueError(
+                "y: expected one label for each example, as before; got sets of labels; learn sets "
+                "from the start, or in another model"
+            )
+        return check_labels(y, n, self)
 
     def _coder(self, width: int) -> Coder | None:
         """The keys of cells for embeddings of a width; None where examples are kept."""

@@ -18,6 +18,7 @@ Mask = NDArray[np.bool_]
 # Of the largest α in a column, that is left where none should be, by the precision of α.
 EXACT = {8: 1e-10, 4: 1e-5}
 MOST_STEPS = 200
+PROBED_ROWS = 512  # that random signs are given to, at least
 
 
 def without_influence(
@@ -46,3 +47,22 @@ def without_influence(
         residual = np.where(missing, -found, 0)
         before = length
     return np.where(missing, 0.0, found)
+
+
+def said_ratio(solve: Callable[[F64], Any], missing: Mask) -> F64:
+    """The diagonal of the inverse among rows that were said, as a share of that of A⁻¹ (T,).
+
+    What leaving one row out changes is divided by this diagonal. For each column it would take a
+    factor of its own; on average over rows, random signs z tell it, as zᵀA⁻¹z is about the trace.
+    """
+    n, columns = missing.shape
+    n_probes = 1 + PROBED_ROWS // max(n, 1)
+    signs = np.where(np.random.default_rng(0).random((n, n_probes, 1)) < 0.5, -1.0, 1.0)
+    probes = np.where(missing[:, None], 0.0, signs).reshape(n, n_probes * columns)
+    whole = np.asarray(solve(probes))
+    said = without_influence(solve, whole, np.tile(missing, (1, n_probes)))
+    traces = [
+        (probes * one).sum(axis=0).reshape(n_probes, columns).sum(axis=0) for one in (said, whole)
+    ]
+    ratio: F64 = np.where(traces[1] > 0, traces[0] / np.where(traces[1] > 0, traces[1], 1.0), 1.0)
+    return ratio

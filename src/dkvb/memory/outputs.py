@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,10 @@ class Outputs(Protocol):
 
     @property
     def n_columns(self) -> int: ...
+    @property
+    def judged_by(self) -> int:
+        """How many times as many rows to judge predictions by as an accuracy needs."""
+
     def strata(self, targets: Places) -> Places:
         """The kinds (N,) of targets, of each of which a sample has some."""
 
@@ -47,6 +51,7 @@ class Classes:
     """One class of many."""
 
     n_columns: int
+    judged_by: ClassVar[int] = 1
 
     def strata(self, targets: Places) -> Places:
         """The classes."""
@@ -85,6 +90,7 @@ class Numbers:
     """
 
     table: F64  # (S, T): target i is row i
+    judged_by: ClassVar[int] = 1
 
     @property
     def n_columns(self) -> int:
@@ -115,6 +121,7 @@ class LabelSets:
     where nobody said."""
 
     table: F64  # (S, L): target i is row i
+    judged_by: ClassVar[int] = 4  # each label has a threshold, and may be rare
 
     @property
     def n_columns(self) -> int:

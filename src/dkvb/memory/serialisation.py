@@ -256,6 +256,7 @@ def _solution_state(s: Solution) -> State:
     optional = {
         "components": s.by.components,
         "diagonal": s.diagonal,
+        "ratio": s.ratio,
         "judged": None if s.judged is None else s.judged.which,
         "predicted": None if s.judged is None else s.judged.predicted,
     }
@@ -319,6 +320,7 @@ def _solution_from(
         changed=state.whole_numbers("changed", (None,), high=max(1, n)),
         judged=judged,
         diagonal=diagonal,
+        ratio=floats(state, "ratio", (n_columns,)) if "ratio" in state.arrays else None,
         support=_support_from(state, by.output_width),
     )
 

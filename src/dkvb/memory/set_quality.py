@@ -36,8 +36,8 @@ class SetQuality:
     def of(cls, state: LabelSetState) -> SetQuality:
         """Of a settled state, in canonical order.
 
-        Where something was not said, the score of what was is an estimate: it leaves the example
-        out, but of the others also those that say nothing of the label are reckoned with.
+        Where something was not said, scores of what was are estimates: how much an example weighs
+        in its own prediction is known only on average over those that say something of a label.
         """
         s = state.solution
         assert s is not None

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkvb.memory.blocks import Growing
-from dkvb.memory.choose import Setting
+from dkvb.memory.choose import Setting, per_column
 from dkvb.memory.conditioning import Conditioning
 from dkvb.memory.inverse import Inverse
 from dkvb.memory.kernel import spread_factors, squared_distances
@@ -67,6 +67,7 @@ class Solution:
     changed: Places  # points of which rows came or went since
     judged: Judged | None = None  # None: all points were left out, by `diagonal`
     diagonal: F64 | None = None  # (N,) of the inverse for all points
+    ratio: F64 | None = None  # (T,) of it that is left where only what was said counts
     support: Points | None = None  # few points that stand for all rows, to correct by
     inverse: Inverse | None = None  # of the points at `anchors`
     anchors: Places | None = None  # (M,)
@@ -187,7 +188,7 @@ class Solution:
     def left_out(self, rows: F64) -> F64:
         """What the others predict for each point (N, T), whose targets are rows (N, T)."""
         assert self.diagonal is not None
-        return rows - self.alpha / self.diagonal[:, None]
+        return rows - self.alpha / per_column(self.diagonal, self.ratio)
 
     # ---------------------------------------------------------------------------------- changing
     def kept(self, mask: NDArray[np.bool_]) -> Solution:
@@ -253,7 +254,8 @@ class Solution:
         judged = self.judged
         if judged is not None:
             judged = replace(judged, predicted=moved(judged.predicted))
-        found = self._later(alpha=moved(self.alpha), judged=judged)
+        ratio = None if self.ratio is None else np.append(self.ratio, 1.0)[which]
+        found = self._later(alpha=moved(self.alpha), judged=judged, ratio=ratio)
         vars(found).pop("values", None)
         return found
 

@@ -22,6 +22,7 @@ from dkvb.memory.choose import (
     choose,
     choose_for_cells,
     lowest_hashes,
+    per_column,
     predicted,
     solved,
     system,
@@ -163,11 +164,12 @@ def solve(
     all_left_out = judged is None and len(points) <= ALL_LEFT_OUT
     if known is None and all_left_out:
         known = solved(factorised(points, gamma, setting.noise), rows)
-    values, lower, diagonal = known or solved_in_float32(points, gamma, setting.noise, rows)
+    known = known or solved_in_float32(points, gamma, setting.noise, rows)
+    values, lower, diagonal, ratio = known
     point_of = np.empty(len(order), np.int32)
     point_of[order] = group
     if not all_left_out and judged is None:
-        judged = _left_out(memory, outputs, order, point_of, lower, rows, values)
+        judged = _left_out(memory, outputs, order, point_of, known, rows)
     return Solution(
         setting=setting,
         chosen_for=chosen_for,
@@ -183,6 +185,7 @@ def solve(
         changed=np.zeros(0, np.int64),
         judged=judged,
         diagonal=diagonal,
+        ratio=ratio,
         support=coarse(points, SUPPORT_POINTS) if len(points) > SUPPORT_POINTS else None,
         inverse=Inverse.of(lower, diagonal),
         anchors=np.arange(len(points)),
@@ -216,7 +219,8 @@ def solved_in_float32(points: Points, gamma: float, noise: float, rows: F64) -> 
         )
         return found.astype(np.float64)
 
-    return Solved(values_of(solve, rows), lower, None)
+    values, ratio = values_of(solve, rows)
+    return Solved(values, lower, None, ratio)
 
 
 def solve_exactly(
@@ -271,7 +275,8 @@ def _signs(hashes: Places) -> NDArray[np.float32]:
 
 def _sample(memory: Memory, outputs: Outputs, order: Places) -> Places:
     """Positions in the canonical order of entries to judge by: the first of every kind."""
-    return lowest_hashes(outputs.strata(memory.targets[order]), JUDGED_ROWS)
+    most = min(JUDGED_ROWS * outputs.judged_by, max(JUDGED_ROWS, len(order) // 4))
+    return lowest_hashes(outputs.strata(memory.targets[order]), most)
 
 
 def _left_out(
@@ -279,19 +284,18 @@ def _left_out(
     outputs: Outputs,
     order: Places,
     point_of: Any,
-    lower: Any,
+    known: Solved,
     rows: F64,
-    values: F64,
 ) -> Judged:
     """What the other points predict for the points of some entries."""
-    which = order[_sample(memory, outputs, order)]
+    which, lower = order[_sample(memory, outputs, order)], known.lower
     own, back = np.unique(point_of[which], return_inverse=True)
     unit = np.zeros((len(lower), len(own)), lower.dtype, order="F")
     unit[own, np.arange(len(own))] = 1
     half = solve_triangular(lower, unit, lower=True, overwrite_b=True, check_finite=False)
     diagonal = np.einsum("ij,ij->j", half, half)
-    predicted = rows[own] - values[own] / diagonal[:, None]
     kind = LEAVE_ONE_OUT if memory.keeps_rows else CELL_OUT
+    predicted = rows[own] - known.values[own] / per_column(diagonal, known.ratio)
     return Judged(which, predicted[back].astype(np.float32), kind)
 
 
