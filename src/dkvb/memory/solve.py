@@ -163,7 +163,7 @@ def solve(
     if not all_left_out and judged is None:
         judged = _left_out(memory, order, point_of, lower, rows, values)
     if not all_left_out:  # twice the room, and more precise than corrections need
-        lower, diagonal = lower.astype(np.float32), None
+        lower, diagonal, known = lower.astype(np.float32), None, None
     return Solution(
         setting=setting,
         chosen_for=chosen_for,
