@@ -1,5 +1,5 @@
 """`python -m benchmarks MODE`, for one of cpu, gpu, growth, memory, memory-size,
-memory-latency, memory-accuracy, imagenet, small, kernel, views, serve and engines."""
+memory-latency, memory-accuracy, imagenet, small, kernel, multi-label, views, serve and engines."""
 
 from __future__ import annotations
 
@@ -93,6 +93,13 @@ def main(arguments: list[str] | None = None) -> int:
     kernel.add_argument("--seeds", type=int, default=3)
     kernel.add_argument("--methods", nargs="+", choices=KERNEL_METHODS, default=KERNEL_METHODS)
     kernel.add_argument("--whole", action="store_true", help="all rows on a CPU too")
+
+    labels = modes.add_parser("multi-label", help="sets of labels, beside logistic regression")
+    for name, what in (("train", "to learn"), ("test", "to test")):
+        labels.add_argument(
+            f"--{name}", type=Path, required=True, help=f".npz with x and y (n, L), {what}"
+        )
+    labels.add_argument("--rows", type=int, help="the first so many to learn; all unless given")
 
     views = modes.add_parser("views", help="mirrored views and further layers of an encoder")
     views.add_argument("--data", required=True, help="labelled images, with splits train and test")
@@ -193,6 +200,10 @@ def main(arguments: list[str] | None = None) -> int:
             given.whole,
             given.methods,
         )
+    if given.mode == "multi-label":
+        from benchmarks.multi_label import run as run_multi_label
+
+        return run_multi_label(given.train, given.test, given.rows, given.out)
     if given.mode == "views":
         from benchmarks.views import run as run_views
 

@@ -402,3 +402,19 @@ def test_accuracy_of_examples_and_sums(tmp_path, monkeypatch, rng):
 
 def test_a_long_tail_has_500_rows_to_5():
     assert [memory_accuracy.long_tail(place) for place in (0, 50, 99)] == [500, 49, 5]
+
+
+def test_sets_of_labels_are_compared_with_logistic_regression(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 5)).astype(np.float32)
+    y = (X[:, :3] ** 2 > 0.8).astype(int)  # which no line tells apart
+    np.savez(tmp_path / "train.npz", x=X[:200], y=y[:200])
+    np.savez(tmp_path / "test.npz", x=X[200:], y=y[200:])
+    given = ["--train", str(tmp_path / "train.npz"), "--test", str(tmp_path / "test.npz")]
+    assert main(["multi-label", *given, "--out", str(tmp_path / "out")]) == 0
+    by_method = {line["method"]: line["macro_f1"] for line in lines(tmp_path / "out")}
+    assert by_method["kernel"] > 0.7 > by_method["logistic regression"]
+    assert "at least level" in capsys.readouterr().out
+    np.savez(tmp_path / "test.npz", x=X[200:], y=y[200:, 0])
+    with pytest.raises(SystemExit, match="expected y of 0 and 1"):
+        main(["multi-label", *given, "--out", str(tmp_path / "out")])

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from dkvb.bottleneck import Keys, KeyValueBottleneck, fit_keys
     from dkvb.bottleneck.classifier import BottleneckClassifier
     from dkvb.export import export_onnx
-    from dkvb.memory import KernelClassifier
+    from dkvb.memory import KernelClassifier, KernelRegressor
     from dkvb.serve import client
     from dkvb.store import load
 
@@ -19,6 +19,7 @@ __version__ = "0.2.0"
 __all__ = [
     "BottleneckClassifier",
     "KernelClassifier",
+    "KernelRegressor",
     "KeyValueBottleneck",
     "Keys",
     "client",
@@ -30,6 +31,7 @@ __all__ = [
 _HOMES = {
     "BottleneckClassifier": "dkvb.bottleneck.classifier",
     "KernelClassifier": "dkvb.memory",
+    "KernelRegressor": "dkvb.memory",
     "KeyValueBottleneck": "dkvb.bottleneck",
     "Keys": "dkvb.bottleneck",
     "export_onnx": "dkvb.export",

@@ -28,34 +28,78 @@ class AuditRecord:
     pairs: int  # of what is stored: of a classifier that keeps examples, so many of these
 
 
-class ChangeableState(Protocol):
-    """All that a classifier has learned, as one value that is never changed in place."""
+class Changing(Protocol):
+    """All that an estimator has learned, as one value that is never changed in place."""
 
-    @property
-    def labels(self) -> LabelIndex: ...
     @property
     def audit(self) -> tuple[AuditRecord, ...]: ...
     @property
     def inference_only(self) -> bool: ...
+    def merge(self, other: Self) -> Self: ...
+
+
+class ChangeableState(Changing, Protocol):
+    """What a classifier has learned."""
+
+    @property
+    def labels(self) -> LabelIndex: ...
     def sorted_counts(self) -> list[int]: ...
     def forget(self, label: Any) -> Self: ...
     def rename(self, label: Any, new_label: Any) -> Self: ...
     def merge_classes(self, labels: list[Any], into: Any) -> Self: ...
-    def merge(self, other: Self) -> Self: ...
 
 
+V = TypeVar("V", bound=Changing)
 S = TypeVar("S", bound=ChangeableState)
 
 
-class ChangeableClassifier(OpenClassifier, SavedWithKeys, Generic[S]):
-    """What classifiers share that can lose and merge what they have learned, exactly."""
+class Changeable(SavedWithKeys, Generic[V]):
+    """What estimators share whose state is one value that can lose what was learned, and merge."""
 
-    _state: S
-    novelty_threshold: float | None
+    _state: V
 
     @abstractmethod
-    def _replace_state(self, state: S, unlearned: bool) -> Self:
+    def _replace_state(self, state: V, unlearned: bool) -> Self:
         """Go on from another state: of more rows, or one from which rows were `unlearned`."""
+
+    @property
+    def audit_(self) -> list[AuditRecord]:
+        """What was unlearned or given another label: how many rows and pairs, never which."""
+        return list(self._fitted().audit)
+
+    def _merged(self, other: Any) -> V:
+        """What this and another estimator have learned together."""
+        state, name = self._check_changeable("merge"), type(self).__name__
+        if not isinstance(other, type(self)):
+            raise TypeError(f"other: expected a {name}; got {type(other).__name__}")
+        if other is self:
+            raise ValueError(
+                "other: expected another model; got this one, whose rows would count twice"
+            )
+        return state.merge(other._check_changeable("merge"))
+
+    def _check_changeable(self, operation: str) -> V:
+        """What was learned, if it may be changed."""
+        state = self._fitted()
+        if state.inference_only:
+            raise ValueError(
+                f"{operation}: expected a model that can change; got an inference-only copy; "
+                "use the model that freeze() made it from"
+            )
+        return state
+
+    def _fitted(self) -> V:
+        check_is_fitted(self, "_state")
+        return self._state
+
+    def _begun(self) -> bool:
+        return hasattr(self, "_state")
+
+
+class ChangeableClassifier(OpenClassifier, Changeable[S]):
+    """What classifiers share that can lose and merge what they have learned, exactly."""
+
+    novelty_threshold: float | None
 
     def forget(self, label: Any) -> Self:
         """Unlearn all that was learned of a class, as if it never had been."""
@@ -83,14 +127,7 @@ class ChangeableClassifier(OpenClassifier, SavedWithKeys, Generic[S]):
 
         The result is what one classifier would have learned from the rows of both.
         """
-        state, name = self._check_changeable("merge"), type(self).__name__
-        if not isinstance(other, type(self)):
-            raise TypeError(f"other: expected a {name}; got {type(other).__name__}")
-        if other is self:
-            raise ValueError(
-                "other: expected another classifier; got this one, whose rows would count twice"
-            )
-        merged = state.merge(other._check_changeable("merge"))
+        merged = self._merged(other)
         self._check_unknown(merged.labels)
         return self._replace_state(merged, False)
 
@@ -113,33 +150,11 @@ class ChangeableClassifier(OpenClassifier, SavedWithKeys, Generic[S]):
         state = self._fitted()
         return dict(zip(state.labels.classes_.tolist(), state.sorted_counts(), strict=True))
 
-    @property
-    def audit_(self) -> list[AuditRecord]:
-        """What was unlearned or given another label: how many rows and pairs, never which."""
-        return list(self._fitted().audit)
-
     # ------------------------------------------------------------------------------------- checks
-    def _check_changeable(self, operation: str) -> S:
-        """What was learned, if it may be changed."""
-        state = self._fitted()
-        if state.inference_only:
-            raise ValueError(
-                f"{operation}: expected a classifier that can change; got an inference-only copy; "
-                "use the classifier that freeze() made it from"
-            )
-        return state
-
     def _check_unknown(self, labels: LabelIndex) -> None:
         """Raise where a class could not be told from inputs above the novelty threshold."""
         if self.novelty_threshold is not None:
             unknown_label(labels)
 
-    def _fitted(self) -> S:
-        check_is_fitted(self, "_state")
-        return self._state
-
     def _label_index(self) -> LabelIndex:
         return self._fitted().labels
-
-    def _begun(self) -> bool:
-        return hasattr(self, "_state")

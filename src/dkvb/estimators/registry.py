@@ -35,6 +35,9 @@ _REGISTRY = {
     "neighbours": ("dkvb.baselines.neighbours", "NeighboursClassifier"),
 }
 
+_REGRESSORS = {"kernel-regressor": ("dkvb.memory", "KernelRegressor")}
+_ESTIMATORS = {**_REGISTRY, **_REGRESSORS}  # that files name
+
 _NEED_TORCH = ("bottleneck", "linear", "mlp", "sdmlp", "ewc")  # which learn by gradients
 
 __all__ = [
@@ -59,20 +62,35 @@ def classifier_class(name: str) -> type[Any]:
     'PrototypesClassifier'
     """
     one_of("classifier", name, classifier_names())
+    return estimator_class(name)
+
+
+def estimator_names() -> tuple[str, ...]:
+    """The names that files give to estimators: classifiers and regressors."""
+    return tuple(_ESTIMATORS)
+
+
+def estimator_class(name: str) -> type[Any]:
+    """The class behind a name in a file.
+
+    >>> estimator_class("kernel-regressor").__name__
+    'KernelRegressor'
+    """
+    one_of("estimator", name, estimator_names())
     if name in _NEED_TORCH:
         require_torch(f"classifier {name!r}")
-    module, class_name = _REGISTRY[name]
+    module, class_name = _ESTIMATORS[name]
     cls: type[Any] = getattr(import_module(module), class_name)
     return cls
 
 
 def registered_name(cls: type[Any]) -> str | None:
-    """Return the name of a class, or None if `make_classifier` does not know it.
+    """Return the name of a class, or None if it is none of dkvb.
 
     >>> registered_name(classifier_class("prototypes"))
     'prototypes'
     """
-    for name, (module, class_name) in _REGISTRY.items():
+    for name, (module, class_name) in _ESTIMATORS.items():
         inside = cls.__module__ == module or cls.__module__.startswith(f"{module}.")
         if cls.__name__ == class_name and inside:
             return name

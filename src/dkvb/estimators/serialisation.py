@@ -139,12 +139,12 @@ def load(path: str | Path, device: str = "cpu") -> Any:
 
 def estimator_from(state: State, device: str = "cpu") -> Any:
     """The estimator that `_file_state` describes."""
-    from dkvb.estimators.registry import classifier_class, classifier_names
+    from dkvb.estimators.registry import estimator_class, estimator_names
 
     name = state.fact("estimator", str)
-    if name not in classifier_names():
+    if name not in estimator_names():
         raise state.damaged(f"estimator: expected one that dkvb has; got {name!r:.40}")
-    cls = classifier_class(name)
+    cls = estimator_class(name)
     try:
         return cls._from_file_state(state, device)
     except (FileError, MissingPackageError):

@@ -4,7 +4,9 @@ ridge regression."""
 from dkvb.memory.classifier import KernelClassifier
 from dkvb.memory.explain import Influence, KernelExplanation
 from dkvb.memory.quality import Suspect
+from dkvb.memory.regressor import KernelRegressor
 
 KernelClassifier.__module__ = __name__  # files name an estimator by its module
+KernelRegressor.__module__ = __name__
 
-__all__ = ["Influence", "KernelClassifier", "KernelExplanation", "Suspect"]
+__all__ = ["Influence", "KernelClassifier", "KernelExplanation", "KernelRegressor", "Suspect"]

@@ -157,7 +157,7 @@ class Cells:
             strangers = other.counts[(lengths > room) | ((left == 0) & (lengths > 0))].sum()
         if strangers:
             raise ValueError(
-                f"{names}: expected at most rows that were learned with these labels; "
+                f"{names}: expected at most rows that were learned with these targets; "
                 f"got {int(strangers)} others; nothing was changed"
             )
         counts = self.counts.copy()

@@ -15,6 +15,7 @@ from scipy.linalg import cho_solve, lapack
 from dkvb.memory.conditioning import PLAIN, Conditioning
 from dkvb.memory.inverse import NotPositiveDefinite, cholesky
 from dkvb.memory.kernel import median_distance, rbf, rbf_matrix, self_similarity, spread_factors
+from dkvb.memory.missing import without_influence
 from dkvb.memory.outputs import LeaveOneOut, Outputs
 from dkvb.memory.points import Points, working
 
@@ -84,10 +85,22 @@ def system(points: Points, gamma: float, noise: float) -> F64:
     return rbf_matrix(working(points.z), factors, diagonal, gamma)
 
 
+def values_of(solve: Callable[[F64], F64], rows: F64) -> F64:
+    """Values for targets (N, T), 0 where a target is NaN; `solve` gives A⁻¹b for b (N, T)."""
+    missing = np.isnan(rows)
+    values = solve(np.nan_to_num(rows))
+    return without_influence(solve, values, missing) if missing.any() else values
+
+
 def solved(lower: NDArray[Any], rows: F64, with_diagonal: bool = True) -> Solved:
     """Values for targets (N, T), and if asked for the diagonal of the inverse, from the factor of a
-    system."""
-    values = cho_solve((lower, True), rows.astype(lower.dtype), check_finite=False)
+    system; 0 where a target is NaN."""
+
+    def solve(b: F64) -> F64:
+        found: F64 = cho_solve((lower, True), b.astype(lower.dtype), check_finite=False)
+        return found
+
+    values = values_of(solve, rows)
     if not with_diagonal:
         return Solved(values, lower, None)
     inverted, failed = _INVERT[lower.dtype](lower, lower=1)

@@ -2,39 +2,37 @@
 
 from __future__ import annotations
 
-from copy import copy
-from threading import RLock
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.exceptions import NotFittedError
+from sklearn.utils import Tags
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import validate_data
 
 from dkvb._support import arrow, validation
 from dkvb._support.files import State
 from dkvb._support.optional import require_torch
-from dkvb._support.validation import embeddings
 from dkvb.estimators.answers import Answers
-from dkvb.estimators.base import Floats, softmax
+from dkvb.estimators.base import Floats
 from dkvb.estimators.changeable import ChangeableClassifier
 from dkvb.estimators.labels import LabelIndex, check_labels
 from dkvb.estimators.novelty import unknown_label
-from dkvb.estimators.serialisation import are_keys
 from dkvb.memory import serialisation
 from dkvb.memory.cells import Cells
 from dkvb.memory.coders import Codebooks, Coder, Signs
+from dkvb.memory.estimator import KernelEstimator
 from dkvb.memory.examples import checked_ids, object_array
 from dkvb.memory.explain import KernelExplanation, explain
 from dkvb.memory.export import ExportView
+from dkvb.memory.label_sets import Given, LabelSetState, are_sets, checked_sets
 from dkvb.memory.quality import Suspect
 from dkvb.memory.state import KernelState, empty
 
 if TYPE_CHECKING:
     from dkvb.bottleneck import Keys
 
-_SOLVING = RLock()  # one solve at a time: each takes all cores and much memory
+LabelledState: TypeAlias = KernelState | LabelSetState
 
 
 def _keeps_examples(classifier: Any) -> bool:
@@ -47,7 +45,7 @@ def _keeps_examples(classifier: Any) -> bool:
     return True
 
 
-class KernelClassifier(ChangeableClassifier[KernelState]):
+class KernelClassifier(KernelEstimator[LabelledState], ChangeableClassifier[LabelledState]):
     """Kernel ridge regression over what was learned; the most accurate classifier here.
 
     `keep="examples"` keeps the embedding of every learned example, in float16: 2 bytes per
@@ -62,6 +60,12 @@ class KernelClassifier(ChangeableClassifier[KernelState]):
     `tune`, and while there are up to 1,000 examples whenever their number has doubled. In between,
     one more example corrects the solution at once. After `tune`, predictions depend on what was
     learned alone. Scores are normalised per class (class-balanced).
+
+    Labels may come in sets: y is a matrix (n, Y) of 1, 0 and NaN for what nobody said, or a list of
+    labels for each row, where what is not listed is "no". Then `predict` gives such a matrix, or
+    lists; each label has a probability of its own, and the threshold of the highest leave-one-out
+    F1, whose mean over labels is `loo_score_`. Of a label that came later, earlier rows of a matrix
+    say nothing, and earlier lists "no". `forget(label)` takes a label out of every set.
 
     Up to 12,000 points are solved for exactly; more examples as cells of as many keys, which are
     fitted to them.
@@ -96,7 +100,7 @@ class KernelClassifier(ChangeableClassifier[KernelState]):
     array(['ant', 'bee', 'dog'], dtype='<U3')
     """
 
-    _state: KernelState
+    _state: LabelledState
     learns_in_epochs = False
 
     def __init__(
@@ -170,9 +174,11 @@ class KernelClassifier(ChangeableClassifier[KernelState]):
         X : array (n, m), or table
             Embeddings. A table (pandas, polars, pyarrow, DuckDB, a Hugging Face dataset) has them
             in a column of lists.
-        y : array (n,)
+        y : array (n,), matrix (n, Y), or lists of labels
             Labels: integers, strings or booleans; of a table also the name of a column, which is
-            guessed unless it is given.
+            guessed unless it is given. For sets of labels, a matrix of 1 (yes), 0 (no) and NaN (not
+            said), whose columns are named by a data frame, by `classes`, or as before; or a list or
+            set for each row. Lists of lists are lists of labels, unless 0 or 1 stands twice in one.
         classes : array or None
             Labels that may come later, in any call; never needed. Where it is given, labels in y
             are among these or known from earlier calls.
@@ -203,77 +209,62 @@ class KernelClassifier(ChangeableClassifier[KernelState]):
         self._state, self.n_features_in_ = empty(width, self.keys, self._coder(width)), width
         return self
 
-    def tune(self, *, exact: bool = False, progress: bool = False) -> Self:
-        """Choose all settings again; predictions then depend on what was learned alone.
-
-        Parameters
-        ----------
-        exact : bool
-            Whether to solve for every example (or cell), where these are more than 12,000, by
-            conjugate gradients: the most accurate, in minutes, with 4·n² bytes of memory where
-            there are so many.
-        progress : bool
-            Whether to show a progress bar while that goes on.
-        """
-        self._ready()
-        self._state = self._check_changeable("tune").tuned(exact, progress)
-        return self
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether predictions wait for nothing: what was learned is solved for, or takes no time
-        to be."""
-        state = self._ready()
-        return state.is_settled or state.is_quick
-
-    @property
-    def is_tuning_due(self) -> bool:
-        """Whether as much was learned since the last choice of settings as before."""
-        state = self._ready()
-        return state.is_due and not state.inference_only
-
     def adopt(self, tuned: Self) -> bool:
         """Answer from now on as a copy does that was tuned beside, with all that was learned since;
         False where something was unlearned since, and the copy's solution is of no use."""
-        state = self._check_changeable("adopt").adopting(tuned._solved())
-        if state is not None:
-            self._state = state.settled()
-        return state is not None
+        state, other = self._check_changeable("adopt"), tuned._solved()
+        if not isinstance(state, KernelState) or not isinstance(other, KernelState):
+            return False
+        adopted = state.adopting(other)
+        if adopted is not None:
+            self._state = adopted.settled()
+        return adopted is not None
 
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """The label of the highest score (n,), or "unknown" (−1) above the novelty threshold."""
+    def predict(self, X: ArrayLike) -> Any:
+        """The label of the highest score (n,), or "unknown" (−1) above the novelty threshold.
+
+        After sets of labels: a matrix (n, Y) of 0 and 1, or lists of labels, as they were learned.
+        """
         state, x = self._solved_for(X)
         far = None if self.novelty_threshold is None else state.novelty(x)
         return self._named(state, state.scores(x), far)
 
     def ask(self, X: ArrayLike) -> Answers:
         """Labels, probabilities and novelty of X (n, m), from one kernel matrix."""
-        state, x = self._solved_for(X)
+        solved, x = self._solved_for(X)
+        state = self._one_label("ask", solved)
         scores, far = state.scores_and_novelty(x)
-        probabilities = softmax(state.calibration.logits(scores))
+        probabilities = state.probabilities(scores)
         labels = self._named(state, scores, far)
         return Answers(labels, state.labels.classes_, probabilities, far)
 
     def decision_function(self, X: ArrayLike) -> Floats:
-        """Scores (n, Y) in the order of `classes_`; for two classes their log odds (n,)."""
+        """Scores (n, Y) in the order of `classes_`; for two classes their log odds (n,).
+
+        Of sets of labels: how far each label (n, Y) is above its threshold.
+        """
         state, x = self._solved_for(X)
-        scores = state.scores(x)
-        if scores.shape[1] == 2:
-            logits = state.calibration.logits(scores)
-            scores = logits[:, 1] - logits[:, 0]
-        return scores
+        return state.decisions(state.scores(x))
 
     def predict_proba(self, X: ArrayLike) -> Floats:
         """Probabilities (n, Y) in the order of `classes_`, calibrated on learned examples that were
-        left out."""
+        left out; in sets, of each label by itself."""
         state, x = self._solved_for(X)
-        return softmax(state.calibration.logits(state.scores(x)))
+        return state.probabilities(state.scores(x))
 
     def predict_log_proba(self, X: ArrayLike) -> Floats:
         """Logarithms of `predict_proba` (n, Y)."""
         with np.errstate(divide="ignore"):
             logarithms: Floats = np.log(self.predict_proba(X))
         return logarithms
+
+    def score(self, X: ArrayLike, y: Any, sample_weight: Any = None) -> float:
+        """The share of inputs whose label, or whole set of labels, is the right one."""
+        state = self._fitted()
+        if not isinstance(state, LabelSetState) or not state.listed:
+            return float(super().score(X, y, sample_weight))
+        right = [set(own) == set(one) for own, one in zip(self.predict(X), y, strict=True)]
+        return float(np.average(right, weights=sample_weight))
 
     # ------------------------------------------------------------------ changing what was learned
     def forget_samples(
@@ -294,7 +285,13 @@ class KernelClassifier(ChangeableClassifier[KernelState]):
                 raise ValueError("ids: expected either ids alone, or X and y; got both")
             self._check_keeps_examples("ids", state)
             return self._replace_state(state.forget_ids(checked_ids(ids, None)), True)
-        rows, labels = self._checked_known(X, y)
+        if not isinstance(X, np.ndarray):
+            X, y = arrow.with_labels(X, y)
+        rows = self._embeddings(X)
+        if isinstance(state, LabelSetState):
+            given = _checked_sets(state, y, len(rows), None)
+            return self._replace_state(state.forget_samples(rows, given), True)
+        labels = check_labels(y, len(rows), self)
         return self._replace_state(state.forget_samples(rows, labels), True)
 
     def relabel(
@@ -309,44 +306,35 @@ class KernelClassifier(ChangeableClassifier[KernelState]):
         labels y_new (n,)."""
         return self._replace_state(self._relabelled(X, y_old, y_new, ids), True)
 
-    def freeze(self) -> Self:
-        """An inference-only copy: it predicts the same, is smaller, and cannot change."""
-        twin = copy(self)
-        twin._state = self._solved().frozen()
-        return twin
-
     # --------------------------------------------------------------------------- looking at it
-    def novelty(self, X: ArrayLike) -> Floats:
-        """How far inputs lie from the learned examples (n,): the share of examples whose nearest
-        other example is nearer. Near 1: nothing like it was learned."""
-        state, x = self._solved_for(X)
-        return state.novelty(x)
-
     def explain(self, x: ArrayLike, n: int = 10) -> KernelExplanation:
         """The n learned examples that decided for one input (m,), their shares and ids."""
         validation.positive_int("n", n)
         state, row = self._solved_for(np.atleast_2d(np.asarray(x)))
         if len(row) != 1:
             raise ValueError(f"x: expected one input; got {len(row)}; explain them one by one")
-        return explain(state, row, n)
+        return explain(self._one_label("explain", state), row, n)
 
     @property
     def loo_score_(self) -> float:
-        """Accuracy on the learned examples, each predicted by the others; see `loo_kind_`."""
+        """Accuracy on the learned examples, each predicted by the others; see `loo_kind_`. Of sets
+        of labels: F1, averaged over labels."""
         return self._solved().quality.accuracy
 
     @property
     def loo_kind_(self) -> str:
-        """What `loo_score_` is: "leave-one-out"; "held-out" where cells were solved for in place of
-        examples; "leave-one-out, estimated" after `tune(exact=True)` of as many."""
+        """What `loo_score_` is: "leave-one-out"; "leave-one-cell-out" of sums, which flatters, as
+        cells of one class lie where those of others do not; "held-out" where cells were solved for
+        in place of examples; "leave-one-out, estimated" after `tune(exact=True)` of as many."""
         return self._solved().quality.kind
 
     @property
     def setting_(self) -> dict[str, Any]:
         """The conditioning, kernel and ridge strength that were chosen, and their score."""
-        solution = self._solved().solution
-        assert solution is not None
-        return vars(solution.setting).copy()
+        setting = super().setting_
+        if isinstance(self._state, LabelSetState):
+            setting["score"] = self.loo_score_
+        return setting
 
     def class_accuracy(self) -> dict[Any, float]:
         """Leave-one-out accuracy of each class that has examples, by label."""
@@ -359,13 +347,13 @@ class KernelClassifier(ChangeableClassifier[KernelState]):
 
     def confusion(self) -> NDArray[np.int64]:
         """Learned examples by label and leave-one-out prediction (Y, Y), as `classes_`."""
-        return self._solved().quality.confusion()
+        return self._one_label("confusion", self._solved()).quality.confusion()
 
     @available_if(_keeps_examples)  # type: ignore[untyped-decorator]
     def suspects(self, n: int | None = None) -> list[Suspect]:
         """Learned examples whose label the others contradict, at most n, those first to whose label
         the others give the lowest probability."""
-        return self._solved().suspects(n)
+        return self._one_label("suspects", self._solved()).suspects(n)
 
     @property
     def single_row_share_(self) -> float:
@@ -374,16 +362,16 @@ class KernelClassifier(ChangeableClassifier[KernelState]):
         return memory.single_row_share if isinstance(memory, Cells) else 1.0
 
     def _compared(self, X: ArrayLike) -> tuple[Floats, Floats, Any]:
-        state, x = self._solved_for(X)
+        solved, x = self._solved_for(X)
+        state = self._one_label("suggest", solved)
         assert state.solution is not None
         scores, novelty = state.scores_and_novelty(x)
-        probabilities = softmax(state.calibration.logits(scores))
-        return probabilities, novelty, state.solution.by(x)
+        return state.probabilities(scores), novelty, state.solution.by(x)
 
     @available_if(_keeps_examples)  # type: ignore[untyped-decorator]
     def rows(self) -> tuple[list[Any], NDArray[Any]]:
         """The ids (n,) of the learned examples, None where there is none, and their labels (n,)."""
-        state = self._fitted()
+        state = self._one_label("rows", self._fitted())
         memory = state.memory.canonical()
         labels: NDArray[Any] = state.labels.classes_[memory.targets]
         ids = getattr(memory, "ids", None)
@@ -391,25 +379,26 @@ class KernelClassifier(ChangeableClassifier[KernelState]):
 
     def state_arrays(self) -> dict[str, NDArray[Any]]:
         """What was learned, in canonical order: equal sets of examples, equal arrays."""
-        return serialisation.memory_state(self._fitted().memory.canonical()).arrays
+        state = self._fitted()
+        arrays = serialisation.memory_state(state.memory.canonical()).arrays
+        return arrays if isinstance(state, KernelState) else arrays | {"sets": state.table}
 
     def export_view(self) -> ExportView:
         """What an exported file needs to answer."""
-        return ExportView.of(self._solved())
+        return ExportView.of(self._one_label("export", self._solved()))
 
     # --------------------------------------------------------------------------------- journals
     def journal_record(self, X: ArrayLike, y: ArrayLike, ids: ArrayLike | None = None) -> State:
         """What `replay` needs to learn these examples, checked: embeddings, labels and ids."""
-        self._check_changeable("learn")
+        known = self._one_label("learn", self._check_changeable("learn")).labels
         rows, labels = self._checked_known(X, y)
-        self._state.labels.after_call(None, labels)
+        known.after_call(None, labels)
         names = None if ids is None else checked_ids(ids, len(rows))
-        known = self._state.labels
         return serialisation.record_state(rows, labels, known, names)
 
     def replay(self, record: State) -> int:
         """Learn the examples of a journal record, to be solved for on first use; their number."""
-        state = self._check_changeable("learn")
+        state = self._one_label("learn", self._check_changeable("learn"))
         rows, labels, ids = serialisation.record_from(record, self.n_features_in_)
         index = state.labels.after_call(None, labels)
         self._check_unknown(index)
@@ -436,7 +425,7 @@ class KernelClassifier(ChangeableClassifier[KernelState]):
 
     def replay_relabel(self, record: State) -> int:
         """Do what `relabel_record` described, to be solved for on first use; the number of rows."""
-        state = self._check_changeable("relabel")
+        state = self._one_label("relabel", self._check_changeable("relabel"))
         rows, new, ids = serialisation.record_from(record.part("new"), self.n_features_in_)
         if ids is not None:
             self._state = state.relabel_ids(ids, new)
@@ -445,34 +434,58 @@ class KernelClassifier(ChangeableClassifier[KernelState]):
             self._state = state.relabel(rows, old, new)
         return len(rows)
 
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = True
+        tags.target_tags.multi_output = True
+        return tags
+
     # ----------------------------------------------------------------------------------- checks
     def _with_examples(
-        self, before: KernelState | None, X: Any, y: Any, classes: Any, weight: Any, ids: Any
-    ) -> KernelState:
+        self, before: LabelledState | None, X: Any, y: Any, classes: Any, weight: Any, ids: Any
+    ) -> LabelledState:
         """The next state with these examples; every check comes before the first change."""
         self._check_settings()
         rows = self._embeddings(X, known=before is not None)
-        labels = check_labels(y, len(rows), self)
         names = None if ids is None else checked_ids(ids, len(rows))
-        if weight is not None:
-            chosen = validation.repeated(weight, len(rows))
-            rows, labels = rows[chosen], labels[chosen]
-            names = None if names is None else [names[i] for i in chosen.tolist()]
-        index = (LabelIndex() if before is None else before.labels).after_call(classes, labels)
-        if self.novelty_threshold is not None:
-            unknown_label(index)
-        declared: frozenset[Any] = frozenset()
-        if classes is not None:
-            declared = frozenset(LabelIndex.from_list(classes).to_list())
-        array = None if names is None else object_array(names)
         if before is None:
             before = empty(rows.shape[1], self.keys, self._coder(rows.shape[1]))
-        if array is not None:
+        if not before.n_rows:
+            before = before.emptied(LabelSetState) if are_sets(y) else before.emptied(KernelState)
+        if names is not None:
             self._check_keeps_examples("ids", before)
-        return before.learned(index, declared, rows, labels, array)
+        chosen = np.arange(len(rows)) if weight is None else validation.repeated(weight, len(rows))
+        array = None if names is None else object_array(names)[chosen]
+        if isinstance(before, LabelSetState):
+            return self._with_sets(before, rows, y, classes, chosen, array)
+        if are_sets(y):
+            raise ValueError(
+                "y: expected one label for each example, as before; got sets of labels; learn sets "
+                "from the start, or in another model"
+            )
+        labels = check_labels(y, len(rows), self)[chosen]
+        index = before.labels.after_call(classes, labels)
+        if self.novelty_threshold is not None:
+            unknown_label(index)
+        return before.learned(index, _declared(classes), rows[chosen], labels, array)
+
+    def _with_sets(
+        self, before: LabelSetState, rows: Any, y: Any, classes: Any, chosen: Any, ids: Any
+    ) -> LabelSetState:
+        """The next state with examples of sets of labels."""
+        if self.novelty_threshold is not None:
+            raise ValueError(
+                "novelty_threshold: expected None beside sets of labels, in which no label means "
+                f"unknown; got {self.novelty_threshold}; compare novelty(X) with it yourself"
+            )
+        columns = None if classes is None else list(classes)
+        given = _checked_sets(before, y, len(rows), columns)
+        before.labels.after_call(classes, given.labels)
+        given = given._replace(rows=given.rows[chosen])
+        return before.learned(rows[chosen], given, _declared(classes), ids)
 
     def _relabelled(self, X: Any, y_old: Any, y_new: Any, ids: Any) -> KernelState:
-        state = self._check_changeable("relabel")
+        state = self._one_label("relabel", self._check_changeable("relabel"))
         if ids is not None:
             if X is not None or y_old is not None:
                 raise ValueError("ids: expected either ids and y_new, or X, y_old and y_new")
@@ -492,26 +505,13 @@ class KernelClassifier(ChangeableClassifier[KernelState]):
         rows = self._embeddings(X)
         return rows, check_labels(y, len(rows), self)
 
-    def _embeddings(self, X: Any, known: bool = True) -> NDArray[np.float32]:
-        """Embeddings (n, m), as wide as those before where a width is `known`."""
-        if not isinstance(X, np.ndarray):
-            X = arrow.without_labels(X)
-        rows = embeddings(X, self, fresh=not known)
-        if not known and self.keys is not None and self.keys.width != rows.shape[1]:
-            raise ValueError(
-                f"X: expected width {self.keys.width}, that of the keys; got {rows.shape[1]}; "
-                "use embeddings of the encoder that the keys were fitted to"
-            )
-        array: NDArray[np.float32] = validation.as_float32(rows)
-        return array
-
     def _coder(self, width: int) -> Coder | None:
         """The keys of cells for embeddings of a width; None where examples are kept."""
         if self.keep == "examples":
             return None
         return Signs(width) if self.keys is None else Codebooks(self.keys)
 
-    def _check_keeps_examples(self, name: str, state: KernelState) -> None:
+    def _check_keeps_examples(self, name: str, state: LabelledState) -> None:
         if isinstance(state.memory, Cells):
             raise ValueError(
                 f'{name}: expected a classifier that keeps examples; got keep="sums", in which no '
@@ -520,62 +520,51 @@ class KernelClassifier(ChangeableClassifier[KernelState]):
 
     def _check_settings(self) -> None:
         validation.one_of("keep", self.keep, ("examples", "sums"))
-        if self.keys is not None and not are_keys(self.keys):
-            raise TypeError(f"keys: expected Keys or None; got {type(self.keys).__name__}")
+        self._check_keys()
         if self.novelty_threshold is not None:
             validation.real("novelty_threshold", self.novelty_threshold, low=0, high=1)
 
-    def _replace_state(self, state: KernelState, unlearned: bool) -> Self:
-        """Go on from another state, in which nothing of what was unlearned is left."""
-        if unlearned:
-            state = state.unlearned()
-        elif state.is_quick:
-            state = state.settled()
-        self._state = state
-        return self
-
-    def _ready(self) -> KernelState:
-        check_is_fitted(self, "_state")
-        state = self._state
-        if not state.n_rows:
-            raise NotFittedError("All that was learned was unlearned: learn something first.")
-        return state
-
-    def _solved(self) -> KernelState:
-        """What was learned, with its solution."""
-        state = self._ready()
-        if not state.is_settled:
-            with _SOLVING:
-                before = self._ready()
-                state = before.settled()
-                if self._state is before:  # nobody has learned meanwhile
-                    self._state = state
-        return state
-
-    def _named(self, state: KernelState, scores: Floats, far: Floats | None) -> NDArray[Any]:
-        """The label of the highest of scores (n, Y), or "unknown" above the novelty threshold."""
-        labels: NDArray[Any] = state.labels.classes_[scores.argmax(axis=1)]
+    def _named(self, state: LabelledState, scores: Floats, far: Floats | None) -> Any:
+        """What scores (n, Y) say, or "unknown" above the novelty threshold."""
+        labels = state.named(scores)
         if self.novelty_threshold is None or far is None:
             return labels
         return np.where(far > self.novelty_threshold, unknown_label(state.labels), labels)
 
-    def _solved_for(self, X: Any) -> tuple[KernelState, NDArray[np.float32]]:
-        state = self._solved()
-        return state, self._embeddings(X)
+    def _one_label(self, operation: str, state: LabelledState) -> KernelState:
+        """The state, if it has learned one label for each example."""
+        if not isinstance(state, KernelState):
+            raise ValueError(
+                f"{operation}: expected a classifier that has learned one label for each example; "
+                "got sets of labels, for which there are predict, predict_proba and novelty"
+            )
+        return state
 
     def _sorted_scores(self, X: ArrayLike) -> Floats:
         state, x = self._solved_for(X)
         return state.scores(x)
 
     # ------------------------------------------------------------------------------------ files
-    def _known_keys(self) -> list[Keys]:
-        return [] if self._state.keys is None else [self._state.keys]
-
     def _to_state(self, dtype: str | None = None) -> State:
-        return serialisation.kernel_state(self._state)
+        return serialisation.labelled_state(self._state)
 
     def _recall(self, state: State, keys: dict[str, Keys]) -> None:
-        found = serialisation.kernel_state_from(
-            state, keys, self.n_features_in_, self._coder(self.n_features_in_)
+        width = self.n_features_in_
+        self._state = serialisation.labelled_state_from(state, keys, width, self._coder(width))
+
+
+def _declared(classes: Any) -> frozenset[Any]:
+    """Labels that stay without examples."""
+    return frozenset() if classes is None else frozenset(LabelIndex.from_list(classes).to_list())
+
+
+def _checked_sets(state: LabelSetState, y: Any, n: int, columns: list[Any] | None) -> Given:
+    """Sets of labels in the form in which a state has learned others."""
+    if not are_sets(y):
+        raise ValueError(
+            "y: expected sets of labels, as before: lists, or a matrix of 0, 1 and NaN; got one "
+            "label for each row; put each in a list, or learn them in another model"
         )
-        self._state = found
+    given = checked_sets(y, n, columns, state.labels.classes_.tolist())
+    state.check_alike(given.listed, "y")
+    return given

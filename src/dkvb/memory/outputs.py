@@ -32,6 +32,9 @@ class Outputs(Protocol):
 
     @property
     def n_columns(self) -> int: ...
+    def strata(self, targets: Places) -> Places:
+        """The kinds (N,) of targets, of each of which a sample has some."""
+
     def rows(self, targets: Places) -> F64:
         """Targets (N,) as numbers (N, T)."""
 
@@ -44,6 +47,10 @@ class Classes:
     """One class of many."""
 
     n_columns: int
+
+    def strata(self, targets: Places) -> Places:
+        """The classes."""
+        return targets
 
     def rows(self, targets: Places) -> F64:
         """1 in the column of the class, else 0 (N, T)."""
@@ -71,27 +78,76 @@ class Classes:
 
 @dataclass(frozen=True, eq=False)
 class Numbers:
-    """Rows of numbers, predicted with the least squared error."""
+    """Rows of numbers, predicted with the least squared error.
+
+    A last column of ones is solved for as well. With it the numbers can be centred by any mean
+    afterwards: with A⁻¹y and A⁻¹1 one has A⁻¹(y − μ1) for every μ.
+    """
 
     table: F64  # (S, T): target i is row i
+
+    @property
+    def n_columns(self) -> int:
+        width: int = self.table.shape[1] + 1
+        return width
+
+    def strata(self, targets: Places) -> Places:
+        """All targets are of one kind."""
+        return np.zeros_like(targets)
+
+    def rows(self, targets: Places) -> F64:
+        """The rows of the table, and ones (N, T + 1)."""
+        return np.column_stack([self.table[targets], np.ones(len(targets))])
+
+    def judged(self, predicted: F64, targets: Places, counts: F64) -> LeaveOneOut:
+        """The squared error, summed over columns in units of their variances."""
+        own, share = self.table[targets], counts / counts.sum()
+        mean = share @ own
+        variance = share @ (own - mean) ** 2
+        error = share @ (own - centred(predicted, mean)) ** 2
+        known = variance > 0
+        return LeaveOneOut(0.0, float((error[known] / variance[known]).sum()))
+
+
+@dataclass(frozen=True, eq=False)
+class LabelSets:
+    """Rows of 1 and 0, or of shares between, for labels of which each is predicted by itself; NaN
+    where nobody said."""
+
+    table: F64  # (S, L): target i is row i
 
     @property
     def n_columns(self) -> int:
         width: int = self.table.shape[1]
         return width
 
+    def strata(self, targets: Places) -> Places:
+        """All targets are of one kind."""
+        return np.zeros_like(targets)
+
     def rows(self, targets: Places) -> F64:
-        """The rows of the table (N, T)."""
+        """The rows of the table (N, L)."""
         rows: F64 = self.table[targets]
         return rows
 
     def judged(self, predicted: F64, targets: Places, counts: F64) -> LeaveOneOut:
-        """The squared error, summed over columns in units of their variances."""
-        own, share = self.table[targets], counts / counts.sum()
-        variance = share @ (own - share @ own) ** 2
-        error = share @ (own - predicted) ** 2
+        """The squared error of each label in units of its variance, averaged over labels."""
+        own = self.table[targets]
+        share = np.where(np.isnan(own), 0, counts[:, None])
+        share /= np.maximum(share.sum(axis=0), 1)
+        own, predicted = np.nan_to_num(own), np.nan_to_num(predicted)
+        variance = (share * own**2).sum(axis=0) - (share * own).sum(axis=0) ** 2
+        error = (share * (own - predicted) ** 2).sum(axis=0)
         known = variance > 0
-        return LeaveOneOut(0.0, float((error[known] / variance[known]).sum()))
+        loss = float((error[known] / variance[known]).mean()) if known.any() else 0.0
+        return LeaveOneOut(0.0, loss)
+
+
+def centred(predicted: F64, mean: F64) -> F64:
+    """Predictions (n, T) of numbers that were centred by a mean (T,) or means (n, T), from those of
+    the numbers as they are and of ones (n, T + 1)."""
+    found: F64 = predicted[:, :-1] + mean * (1 - predicted[:, -1:])
+    return found
 
 
 def class_factors(counts: F64) -> F64:

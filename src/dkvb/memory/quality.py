@@ -10,12 +10,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkvb.memory.calibration import Calibration, fit_calibration
-from dkvb.memory.outputs import Classes
+from dkvb.memory.outputs import Classes, Outputs
 from dkvb.memory.points import Memory
 from dkvb.memory.solution import Solution
 
 F64 = NDArray[np.float64]
 Places = NDArray[np.int64]
+
+
+def left_out_entries(solution: Solution, memory: Memory, outputs: Outputs) -> tuple[Places, F64]:
+    """Positions (k,) of entries that were left out, in canonical order, and what the others predict
+    for them (k, T)."""
+    rank = np.empty(len(memory), np.int64)
+    rank[memory.order] = np.arange(len(memory))
+    if solution.exact:
+        which = np.nonzero(solution.point_of >= 0)[0]
+        which = which[np.argsort(rank[which])]
+        left_out = solution.left_out(outputs.rows(solution.targets))
+        return which, left_out[solution.point_of[which]]
+    assert solution.judged is not None
+    order = np.argsort(rank[solution.judged.which])
+    return solution.judged.which[order], solution.judged.predicted[order].astype(np.float64)
 
 
 @dataclass(frozen=True)
@@ -42,15 +57,7 @@ class Quality:
     @classmethod
     def of(cls, solution: Solution, memory: Memory, factors: F64) -> Quality:
         """Leave-one-out scores of entries under a solution, in canonical order."""
-        if solution.exact:
-            which = memory.order
-            which = which[solution.point_of[which] >= 0]
-            left_out = solution.left_out(Classes(len(factors)).rows(solution.targets))
-            scores = left_out[solution.point_of[which]]
-        else:
-            assert solution.judged is not None
-            which = solution.judged.which
-            scores = solution.judged.predicted.astype(np.float64)
+        which, scores = left_out_entries(solution, memory, Classes(len(factors)))
         scores = scores * factors
         scores[:, factors == 0] = -np.inf
         return cls(which, scores, memory.targets[which], memory.counts[which], solution.kind)

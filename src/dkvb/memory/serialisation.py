@@ -1,4 +1,4 @@
-"""What a kernel classifier has learned as arrays and facts, and back."""
+"""What a kernel estimator has learned as arrays and facts, and back."""
 
 from __future__ import annotations
 
@@ -18,9 +18,11 @@ from dkvb.memory.coders import Coder
 from dkvb.memory.conditioning import Conditioning
 from dkvb.memory.examples import Examples
 from dkvb.memory.kernel import squared_norms
+from dkvb.memory.label_sets import NOT_SAID, LabelSetState
 from dkvb.memory.points import Points
-from dkvb.memory.solution import ESTIMATED, HELD_OUT, LEAVE_ONE_OUT, Judged, Solution
-from dkvb.memory.state import KernelState
+from dkvb.memory.solution import KINDS, Judged, Solution
+from dkvb.memory.state import KernelState, Learned
+from dkvb.memory.tabled import Tabled
 
 F64 = NDArray[np.float64]
 
@@ -29,53 +31,106 @@ _SUMS: tuple[np.dtype[Any], ...] = tuple(
 )  # the narrowest that holds a cell
 
 
-def kernel_state(state: KernelState) -> State:
+def labelled_state(state: KernelState | LabelSetState) -> State:
     """Labels, what was learned and, where there is one, the solution."""
     state = state.canonical()
-    facts = {
-        "declared": sorted(state.declared),
-        "keys": None if state.keys is None else state.keys.fingerprint,
-        "inference_only": state.inference_only,
-        "audit": [[r.operation, r.rows, r.pairs] for r in state.audit],
-    }
     sorted_labels = LabelIndex()
     sorted_labels.add(state.labels.classes_, "labels")
-    whole = State(facts=facts).with_part("labels", labels_state(sorted_labels))
-    whole = whole.with_part("memory", memory_state(state.memory))
+    whole = learned_state(state).with_part("labels", labels_state(sorted_labels))
+    whole = State(whole.arrays, whole.facts | {"declared": sorted(state.declared)})
+    if isinstance(state, KernelState):
+        return whole
+    part = table_state(state)
+    return whole.with_part("sets", State(part.arrays, part.facts | {"listed": state.listed}))
+
+
+def labelled_state_from(
+    state: State, keys: dict[str, Any], width: int, coder: Coder | None
+) -> KernelState | LabelSetState:
+    """The state that `labelled_state` describes."""
+    labels = labels_from(state.part("labels"))
+    if labels.classes_.tolist() != labels.plain() and labels.kind != "number":
+        raise state.damaged("labels: expected sorted ones")
+    declared = state.fact("declared", list)
+    if not all(isinstance(one, str | int | float) and one in labels for one in declared):
+        raise state.damaged("declared: expected labels that are there")
+    named: dict[str, Any] = {"labels": labels, "declared": frozenset(declared)}
+    sets = state.part("sets")
+    if not sets.facts:
+        memory = _memory_from(state, width, coder, len(labels))
+        known = learned_from(state, keys, memory, width, len(labels), len(labels))
+        return KernelState(**known, **named)
+    table = sets.array("table", np.int8, (None, len(labels)))
+    if not np.isin(table, (NOT_SAID, 0, 1)).all():
+        raise sets.damaged("table: expected 0, 1 and −1")
+    memory = _memory_from(state, width, coder, len(table))
+    cells = grouping_from(sets, len(memory))
+    n_targets = len(table) + cells["n_cells"]
+    known = learned_from(state, keys, memory, width, n_targets, len(labels))
+    listed = sets.fact("listed", bool)
+    return LabelSetState(**known, **cells, **named, table=table, listed=listed)
+
+
+def _memory_from(state: State, width: int, coder: Coder | None, n_targets: int) -> Examples | Cells:
+    part = state.part("memory")
+    if coder is None:
+        return examples_from(part, width, n_targets)
+    return cells_from(part, coder, n_targets)
+
+
+def learned_state(state: Learned) -> State:
+    """What states of all kinds say: the memory, its solution, and what was done."""
+    facts = {
+        "keys": None if state.keys is None else state.keys.fingerprint,
+        "inference_only": state.inference_only,
+        "audit": [[one.operation, one.rows, one.pairs] for one in state.audit],
+    }
+    whole = State(facts=facts).with_part("memory", memory_state(state.memory))
     if state.solution is None:
         return whole
     return whole.with_part("solution", _solution_state(state.solution))
 
 
-def kernel_state_from(
-    state: State, keys: dict[str, Any], width: int, coder: Coder | None
-) -> KernelState:
-    """The state that `kernel_state` describes."""
-    labels = labels_from(state.part("labels"))
-    if labels.classes_.tolist() != labels.plain() and labels.kind != "number":
-        raise state.damaged("labels: expected sorted ones")
+def learned_from(
+    state: State,
+    keys: dict[str, Any],
+    memory: Examples | Cells,
+    width: int,
+    n_targets: int,
+    n_columns: int,
+) -> dict[str, Any]:
+    """The fields of a state that `learned_state` described; its memory has been read."""
     named = state.fact("keys", (str, type(None)))
     if named is not None and named not in keys:
         raise state.damaged("keys: expected those that the file holds or names")
-    declared = state.fact("declared", list)
-    if not all(isinstance(one, str | int | float) and one in labels for one in declared):
-        raise state.damaged("declared: expected labels that are there")
-    part = state.part("memory")
-    memory: Examples | Cells
-    if coder is None:
-        memory = _examples_from(part, width, len(labels))
-    else:
-        memory = _cells_from(part, coder, len(labels))
-    solution = state.part("solution")
-    return KernelState(
-        labels,
-        memory,
-        frozenset(declared),
-        None if named is None else keys[named],
-        _audit(state),
-        _solution_from(solution, len(memory), width, len(labels)) if solution.facts else None,
-        state.fact("inference_only", bool),
-    )
+    part = state.part("solution")
+    solution = None
+    if part.facts:
+        solution = _solution_from(part, len(memory), width, n_targets, n_columns)
+    return {
+        "memory": memory,
+        "keys": None if named is None else keys[named],
+        "audit": _audit(state),
+        "solution": solution,
+        "inference_only": state.fact("inference_only", bool),
+    }
+
+
+def table_state(state: Tabled) -> State:
+    """The table, and which entries share a cell."""
+    arrays = {"table": state.table}
+    if state.cells is not None:
+        arrays["cells"] = state.cells
+    return State(arrays, {"n_cells": state.n_cells})
+
+
+def grouping_from(state: State, n_entries: int) -> dict[str, Any]:
+    """The cells that `table_state` described, as fields of a state."""
+    n_cells = state.whole_number("n_cells")
+    cells = None
+    if "cells" in state.arrays:
+        cells = state.whole_numbers("cells", (n_entries,), low=-1, high=n_cells)
+    return {"cells": cells, "n_cells": n_cells}
 
 
 def record_state(
@@ -121,7 +176,8 @@ def memory_state(memory: Examples | Cells) -> State:
     return _cells_state(memory)
 
 
-def _examples_from(state: State, width: int, n_classes: int) -> Examples:
+def examples_from(state: State, width: int, n_classes: int) -> Examples:
+    """The examples that `memory_state` describes."""
     halves = state.array("halves", np.float16, (None, width))
     n = len(halves)
     exponents = state.array("exponents", np.int16, (n,))
@@ -166,7 +222,8 @@ def _cells_state(cells: Cells) -> State:
     )
 
 
-def _cells_from(state: State, coder: Coder, n_classes: int) -> Cells:
+def cells_from(state: State, coder: Coder, n_classes: int) -> Cells:
+    """The cells that `memory_state` describes."""
     if state.fact("coder", str) != coder.fingerprint:
         raise state.damaged("cells: expected those of the keys that the parameters name")
     keys = state.whole_numbers("keys", (None,), high=1 << 63)
@@ -218,7 +275,9 @@ def _solution_state(s: Solution) -> State:
     return State(arrays, facts)
 
 
-def _solution_from(state: State, n_entries: int, width: int, n_classes: int) -> Solution:
+def _solution_from(
+    state: State, n_entries: int, width: int, n_targets: int, n_columns: int
+) -> Solution:
     components = None
     if "components" in state.arrays:
         components = state.array("components", np.float32, (width, None))
@@ -230,16 +289,16 @@ def _solution_from(state: State, n_entries: int, width: int, n_classes: int) -> 
         _number(state, "stretch"),
     )
     z = state.array("z", np.float32, (None, by.output_width))
-    n, columns = len(z), max(1, n_classes)
+    n = len(z)
     judged = None
     if "judged" in state.arrays:
         which = state.whole_numbers("judged", (None,), high=max(1, n_entries))
-        predicted = state.array("predicted", np.float32, (len(which), n_classes))
+        predicted = state.array("predicted", np.float32, (len(which), n_columns))
         kind = state.fact("kind", str)
-        if kind not in (LEAVE_ONE_OUT, ESTIMATED, HELD_OUT):
+        if kind not in KINDS:
             raise state.damaged(f"kind: got {kind!r:.40}")
         judged = Judged(which, predicted, kind)
-    diagonal = _floats(state, "diagonal", (n,)) if "diagonal" in state.arrays else None
+    diagonal = floats(state, "diagonal", (n,)) if "diagonal" in state.arrays else None
     if (judged is None) == (diagonal is None):
         raise state.damaged("solution: expected either a diagonal or entries that were judged")
     point_of = state.array("point_of", np.int32, (n_entries,))
@@ -252,10 +311,10 @@ def _solution_from(state: State, n_entries: int, width: int, n_classes: int) -> 
         gamma=_number(state, "gamma"),
         z=Growing(z),
         squares=Growing(squared_norms(z.astype(np.float64))),
-        spread=_floats(state, "spread", (n,)),
-        counts=_floats(state, "counts", (n,)),
-        targets=state.whole_numbers("targets", (n,), low=-1, high=columns),
-        alpha=_floats(state, "alpha", (n, n_classes)),
+        spread=floats(state, "spread", (n,)),
+        counts=floats(state, "counts", (n,)),
+        targets=state.whole_numbers("targets", (n,), low=-1, high=max(1, n_targets)),
+        alpha=floats(state, "alpha", (n, n_columns)),
         point_of=point_of,
         changed=state.whole_numbers("changed", (None,), high=max(1, n)),
         judged=judged,
@@ -269,11 +328,12 @@ def _support_from(state: State, width: int) -> Points | None:
         return None
     z = state.array("support_z", np.float32, (None, width))
     n = len(z)
-    spread, counts = (_floats(state, f"support_{name}", (n,)) for name in ("spread", "counts"))
+    spread, counts = (floats(state, f"support_{name}", (n,)) for name in ("spread", "counts"))
     return Points(z, spread, counts, state.whole_numbers("support_targets", (n,), low=-1, high=0))
 
 
-def _floats(state: State, name: str, shape: tuple[int, ...]) -> F64:
+def floats(state: State, name: str, shape: tuple[int | None, ...]) -> F64:
+    """Finite float64 numbers of a file."""
     array = state.array(name, np.float64, shape)
     if not np.isfinite(array).all():
         raise state.damaged(f"{name}: expected finite numbers")

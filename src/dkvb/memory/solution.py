@@ -25,6 +25,8 @@ Places = NDArray[np.int64]
 
 LEAVE_ONE_OUT, HELD_OUT = "leave-one-out", "held-out"
 ESTIMATED = "leave-one-out, estimated"
+CELL_OUT = "leave-one-cell-out"  # which flatters: cells of one class lie where others do not
+KINDS = (LEAVE_ONE_OUT, CELL_OUT, ESTIMATED, HELD_OUT)
 FEW_INPUTS = 64
 MOST_BESIDE = 8192  # points that came since the others were laid out for a few inputs
 NOVELTY_POINTS = 1000
@@ -38,7 +40,7 @@ class Judged:
 
     which: Places  # (k,) positions of entries, in their canonical order
     predicted: NDArray[np.float32]  # (k, T)
-    kind: str  # LEAVE_ONE_OUT, ESTIMATED or HELD_OUT
+    kind: str  # LEAVE_ONE_OUT, CELL_OUT, ESTIMATED or HELD_OUT
 
     def kept(self, mask: NDArray[np.bool_]) -> Judged:
         """Without entries that went; the others have moved up."""
@@ -89,7 +91,9 @@ class Solution:
     @property
     def kind(self) -> str:
         """How what the solution predicts for its own entries was found."""
-        return LEAVE_ONE_OUT if self.judged is None else self.judged.kind
+        if self.judged is not None:
+            return self.judged.kind
+        return CELL_OUT if (self.spread > 0).any() else LEAVE_ONE_OUT
 
     @property
     def exact(self) -> bool:
@@ -230,6 +234,26 @@ class Solution:
             targets=np.where(self.targets < 0, -1, table[self.targets]),
             judged=judged,
         )
+        vars(found).pop("values", None)
+        return found
+
+    def with_targets(self, place: Places) -> Solution:
+        """Where target i has the index place[i], and columns stay."""
+        targets = np.where(self.targets < 0, -1, place[self.targets])
+        return self._later(targets=targets)
+
+    def with_value_columns(self, which: Places) -> Solution:
+        """With the columns `which` (T,) of values, and zeros where one is −1."""
+
+        def moved(old: NDArray[Any]) -> NDArray[Any]:
+            wide = np.concatenate([old, np.zeros((len(old), 1), old.dtype)], axis=1)
+            new: NDArray[Any] = wide[:, which]
+            return new
+
+        judged = self.judged
+        if judged is not None:
+            judged = replace(judged, predicted=moved(judged.predicted))
+        found = self._later(alpha=moved(self.alpha), judged=judged)
         vars(found).pop("values", None)
         return found
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import solve_triangular
+from scipy.linalg import cho_solve, solve_triangular
 
 from dkvb._support.hashing import bits
 from dkvb.memory.blocks import Growing
@@ -25,6 +25,7 @@ from dkvb.memory.choose import (
     predicted,
     solved,
     system,
+    values_of,
 )
 from dkvb.memory.compress import coarse, fit_groups
 from dkvb.memory.conditioning import CENTRED, Conditioning
@@ -38,7 +39,7 @@ from dkvb.memory.inverse import Inverse, NotPositiveDefinite, cholesky
 from dkvb.memory.kernel import squared_norms
 from dkvb.memory.outputs import Outputs
 from dkvb.memory.points import Memory, Points, points_of
-from dkvb.memory.solution import ESTIMATED, HELD_OUT, LEAVE_ONE_OUT, Judged, Solution
+from dkvb.memory.solution import CELL_OUT, ESTIMATED, HELD_OUT, LEAVE_ONE_OUT, Judged, Solution
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +50,7 @@ MOST_POINTS = 12_000  # that are solved for exactly: more take minutes on a CPU
 ALL_LEFT_OUT = 6_000  # up to which every point is left out; beyond, some rows
 JUDGED_ROWS = 2_000
 MOST_JUDGED = 1 << 24  # predictions for own rows that are kept: 64 MB
+REFINED = 1e-5  # relative residual of what was solved for with a factor in float32
 PROBES = 24  # random vectors that estimate the diagonal of an inverse
 CHOICE_ROWS = 50_000  # of many, that settings are chosen on,
 CHOICE_CELLS = 4_000  # as so many cells,
@@ -80,18 +82,16 @@ def chosen(
     order = memory.order
     group = distinct(memory, order)
     first = np.searchsorted(group, np.arange(group[-1] + 1))
-    targets = memory.targets[order[first]]
+    strata = outputs.strata(memory.targets[order[first]])
 
     if len(first) > MOST_POINTS:
-        axes = next((c for c in conditionings.values() if c.components is not None), None)
-        axes = axes or next(iter(conditionings.values()))
-        held_out = _held_out_rows(memory, order, axes)
-        choice = choose_for_cells(held_out, conditionings, outputs, widths)
+        under = _held_out_rows(memory, order, axes_of(conditionings))
+        choice = choose_for_cells(under, conditionings, outputs, widths)
         return choice, conditionings[choice.setting.conditioning]
 
     def points_by(by: Conditioning, most: int) -> Points:
         n = len(first)
-        wanted = np.arange(n) if n <= most else lowest_hashes(targets, most)
+        wanted = np.arange(n) if n <= most else lowest_hashes(strata, most)
         mine = np.isin(group, wanted)
         dense = np.searchsorted(wanted, group[mine])
         return points_of(memory, order[mine], dense, by)
@@ -115,6 +115,12 @@ def _candidates(
     if together < TOGETHER * memory.n_rows:
         return conditionings, WIDTHS
     return {OF_CELLS: conditionings[OF_CELLS]}, (Setting().width,)
+
+
+def axes_of(conditionings: dict[str, Conditioning]) -> Conditioning:
+    """The conditioning in whose components keys are fitted, if any has some."""
+    axes = next((c for c in conditionings.values() if c.components is not None), None)
+    return axes or next(iter(conditionings.values()))
 
 
 def _held_out_rows(
@@ -155,15 +161,13 @@ def solve(
     log.info("%d entries solved for as %d points", len(memory), len(points))
     rows = outputs.rows(points.targets)
     all_left_out = judged is None and len(points) <= ALL_LEFT_OUT
-    if known is None:
-        known = solved(factorised(points, gamma, setting.noise), rows, all_left_out)
-    values, lower, diagonal = known
+    if known is None and all_left_out:
+        known = solved(factorised(points, gamma, setting.noise), rows)
+    values, lower, diagonal = known or solved_in_float32(points, gamma, setting.noise, rows)
     point_of = np.empty(len(order), np.int32)
     point_of[order] = group
     if not all_left_out and judged is None:
-        judged = _left_out(memory, order, point_of, lower, rows, values)
-    if not all_left_out:  # twice the room, and more precise than corrections need
-        lower, diagonal, known = lower.astype(np.float32), None, None
+        judged = _left_out(memory, outputs, order, point_of, lower, rows, values)
     return Solution(
         setting=setting,
         chosen_for=chosen_for,
@@ -196,6 +200,25 @@ def factorised(points: Points, gamma: float, noise: float, precision: Any = np.f
     raise NotPositiveDefinite
 
 
+def solved_in_float32(points: Points, gamma: float, noise: float, rows: F64) -> Solved:
+    """Values for targets (N, T) of many points, and the factor in float32, which takes half the
+    room and time; what it rounds, conjugate gradients make good."""
+    kernel = KernelOperator.of(points, gamma, noise)
+    lower = kernel.factor(MORE_NOISE)
+
+    def precondition(r: NDArray[np.float32]) -> NDArray[np.float32]:
+        found: NDArray[np.float32] = cho_solve((lower, True), r, check_finite=False)
+        return found
+
+    def solve(b: F64) -> F64:
+        found, _, _ = conjugate_gradients(
+            kernel, b.astype(np.float32), precondition, tolerance=REFINED
+        )
+        return found.astype(np.float64)
+
+    return Solved(values_of(solve, rows), lower, None)
+
+
 def solve_exactly(
     s: Solution, memory: Memory, outputs: Outputs, progress: bool = False
 ) -> Solution:
@@ -207,7 +230,7 @@ def solve_exactly(
     point_of = np.empty(len(order), np.int32)
     point_of[order] = group
     kernel = KernelOperator.of(points, s.gamma, s.noise)
-    landmarks = lowest_hashes(points.targets, min(LANDMARKS, len(points)))
+    landmarks = lowest_hashes(outputs.strata(points.targets), min(LANDMARKS, len(points)))
     rows = outputs.rows(points.targets).astype(np.float32)
     probes = _signs(memory.hashes[order[np.searchsorted(group, np.arange(len(points)))]])
     found, steps, residual = conjugate_gradients(
@@ -220,7 +243,7 @@ def solve_exactly(
     diagonal = np.maximum(diagonal, np.median(diagonal) / 4)
     which = order
     if which.size * rows.shape[1] > MOST_JUDGED:
-        which = order[_sample(memory, order)]
+        which = order[_sample(memory, outputs, order)]
     place = point_of[which]
     predicted = rows[place] - alpha[place] / diagonal[place, None]
     cells, n = s.points, len(points)
@@ -246,23 +269,30 @@ def _signs(hashes: Places) -> NDArray[np.float32]:
     return (2 * signs - 1).astype(np.float32)
 
 
-def _sample(memory: Memory, order: Places) -> Places:
-    """Positions in the canonical order of entries to judge by: the first of every target."""
-    return lowest_hashes(memory.targets[order], JUDGED_ROWS)
+def _sample(memory: Memory, outputs: Outputs, order: Places) -> Places:
+    """Positions in the canonical order of entries to judge by: the first of every kind."""
+    return lowest_hashes(outputs.strata(memory.targets[order]), JUDGED_ROWS)
 
 
 def _left_out(
-    memory: Memory, order: Places, point_of: Any, lower: Any, rows: F64, values: F64
+    memory: Memory,
+    outputs: Outputs,
+    order: Places,
+    point_of: Any,
+    lower: Any,
+    rows: F64,
+    values: F64,
 ) -> Judged:
     """What the other points predict for the points of some entries."""
-    which = order[_sample(memory, order)]
+    which = order[_sample(memory, outputs, order)]
     own, back = np.unique(point_of[which], return_inverse=True)
     unit = np.zeros((len(lower), len(own)), lower.dtype, order="F")
     unit[own, np.arange(len(own))] = 1
     half = solve_triangular(lower, unit, lower=True, overwrite_b=True, check_finite=False)
     diagonal = np.einsum("ij,ij->j", half, half)
     predicted = rows[own] - values[own] / diagonal[:, None]
-    return Judged(which, predicted[back].astype(np.float32), LEAVE_ONE_OUT)
+    kind = LEAVE_ONE_OUT if memory.keeps_rows else CELL_OUT
+    return Judged(which, predicted[back].astype(np.float32), kind)
 
 
 def _held_out(
@@ -275,13 +305,12 @@ def _held_out(
     noise: float,
 ) -> Judged:
     """What cells predict for some entries while these are held out of them."""
-    out = _sample(memory, order)
+    out = _sample(memory, outputs, order)
     rest = np.ones(len(order), bool)
     rest[out] = False
     dense = np.unique(group[rest], return_inverse=True)[1]
     cells = points_of(memory, order[rest], dense, by)
-    lower = factorised(cells, gamma, noise, np.float32)  # precise enough to judge by
-    values = solved(lower, outputs.rows(cells.targets), False).values
+    values = solved_in_float32(cells, gamma, noise, outputs.rows(cells.targets)).values
     rows = points_of(memory, order[out], np.arange(len(out)), by)
     found = predicted(cells, values, rows, gamma)
     return Judged(order[out], found.astype(np.float32), HELD_OUT)

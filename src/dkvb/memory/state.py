@@ -7,24 +7,27 @@ use either the old state or the new one.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dkvb._support.validation import check_memory
-from dkvb.estimators.base import FEWER_INPUTS, MANY_SCORES
+from dkvb.estimators.base import FEWER_INPUTS, MANY_SCORES, softmax
 from dkvb.estimators.changeable import AuditRecord
 from dkvb.estimators.labels import MOST_CLASSES, TOO_MANY_CLASSES, LabelIndex
 from dkvb.memory.calibration import Calibration
 from dkvb.memory.cells import Cells
+from dkvb.memory.choose import Choice
 from dkvb.memory.coders import Coder
 from dkvb.memory.conditioning import Conditioning, conditionings_of_keys, fit_conditionings
 from dkvb.memory.examples import Examples, kept
 from dkvb.memory.inverse import NotPositiveDefinite
-from dkvb.memory.outputs import Classes, class_factors
+from dkvb.memory.outputs import Classes, Outputs, class_factors
+from dkvb.memory.points import Memory
 from dkvb.memory.quality import Quality, Suspect
 from dkvb.memory.solution import Solution
 from dkvb.memory.solve import MOST_POINTS, chosen, solve, solve_exactly
@@ -35,26 +38,257 @@ log = logging.getLogger(__name__)
 F64 = NDArray[np.float64]
 Places = NDArray[np.int64]
 
+L = TypeVar("L", bound="Learned")
+
 CHOSEN_AT_ONCE = 1000  # rows up to which settings are chosen again while somebody waits
 FOLDED_AT_ONCE = 64  # changed points that are folded in, however few others there are
 FOLDED_SHARE = 1 / 8  # of the points; where more changed, solving anew takes no longer
+
 
 FORGOTTEN: dict[str, Any] = {"earlier_calibration": None, "earlier_distances": None}
 
 
 @dataclass(frozen=True, eq=False)
-class KernelState:
-    """Labels, examples or cells, and the solution for them once there is one."""
+class Learned(ABC):
+    """Examples or cells, and the solution for them once there is one; a subclass says what their
+    targets are."""
 
-    labels: LabelIndex
-    memory: Examples | Cells  # whose targets are positions in labels.classes_
-    declared: frozenset[Any] = frozenset()  # labels that stay without examples
+    memory: Examples | Cells
     keys: Any = None  # Keys, whose conditioning is used; None: fitted to what was learned
     audit: tuple[AuditRecord, ...] = ()
     solution: Solution | None = None  # of the memory, but for what it says is pending
     inference_only: bool = False
     earlier_calibration: Calibration | None = None  # of the solution before corrections
     earlier_distances: F64 | None = None  # `reference_distances` before corrections
+
+    @property
+    @abstractmethod
+    def outputs(self) -> Outputs:
+        """What values are columns of."""
+
+    @abstractmethod
+    def merge(self, other: Self) -> Self:
+        """With all examples of another state of the same encoder and keys."""
+
+    @property
+    def is_solved_exactly(self) -> bool:
+        """Whether every entry can be solved for where there are many."""
+        return False
+
+    @property
+    def entries(self) -> Memory:
+        """The memory with the targets that it is solved for."""
+        return self.memory
+
+    def emptied(self, kind: type[L]) -> L:
+        """The same where it is of a kind; else one of this kind that has learned nothing."""
+        if isinstance(self, kind):
+            return self
+        nothing = self.memory.kept(np.zeros(len(self.memory), bool))
+        return kind(nothing, self.keys, self.audit)
+
+    def prepared(self) -> Self:
+        """What is solved for from scratch."""
+        return self
+
+    @property
+    def n_rows(self) -> int:
+        """Examples that were learned."""
+        return self.memory.n_rows
+
+    def novelty(self, x: NDArray[np.float32]) -> F64:
+        """The share (n,) of examples whose nearest other example is nearer than theirs."""
+        assert self.solution is not None
+        return self._novelty(self.solution.nearest_distances(x))
+
+    def _novelty(self, nearest: F64) -> F64:
+        reference = self.reference_distances
+        if not len(reference):  # one example: there is nothing to compare with
+            alone: F64 = 1 - np.exp(-nearest)
+            return alone
+        share: F64 = np.searchsorted(reference, nearest) / len(reference)
+        return share
+
+    @cached_property
+    def reference_distances(self) -> F64:
+        """Squared distances between what was learned and the nearest of the rest, sorted; with many
+        examples those of the last solution."""
+        if self.earlier_distances is not None and self.n_rows > CHOSEN_AT_ONCE:
+            return self.earlier_distances
+        assert self.solution is not None
+        return self.solution.reference_distances()
+
+    # ---------------------------------------------------------------------------------- changing
+    @property
+    def _fingerprint(self) -> str | None:
+        if isinstance(self.memory, Cells):
+            return self.memory.coder.fingerprint
+        fingerprint: str | None = None if self.keys is None else self.keys.fingerprint
+        return fingerprint
+
+    def check_mergeable(self, other: Self) -> None:
+        """Raise unless another state is of the same memory, encoder and keys."""
+        if type(self) is not type(other):
+            raise ValueError(
+                "other: expected targets of the same kind; got one model with a label for each "
+                "example and one with sets of labels; learn both with sets"
+            )
+        if type(self.memory) is not type(other.memory):
+            raise ValueError(
+                "other: expected the same kind of memory; got one that keeps examples and one that "
+                "keeps sums; learn with one value of keep"
+            )
+        widths = [state.memory.width for state in (self, other)]
+        if widths[0] != widths[1]:
+            raise ValueError(
+                f"other: expected embeddings of width {widths[0]}; got {widths[1]}; "
+                "merge models of one encoder"
+            )
+        if self._fingerprint != other._fingerprint:
+            raise ValueError("other: expected the same keys; got others; fit keys once for both")
+
+    @property
+    def _carried(self) -> dict[str, Any]:
+        """What the next state may use of this one's; None of what nobody has asked for yet."""
+        known = vars(self)
+        return {
+            "earlier_calibration": known.get("calibration", self.earlier_calibration),
+            "earlier_distances": known.get("reference_distances", self.earlier_distances),
+        }
+
+    def _plus(self, more: Examples | Cells) -> Self:
+        solution, carried = self.solution, self._carried
+        if isinstance(self.memory, Cells):
+            assert isinstance(more, Cells)
+            cells, touched, n_new = self.memory.plus(more)
+            if solution is not None:
+                solution = solution.touched(touched).appended(n_new)
+            return replace(self, memory=cells, solution=solution, **carried)
+        assert isinstance(more, Examples)
+        if solution is not None:
+            solution = solution.appended(len(more))
+        memory = self.memory.appended(more)
+        return replace(self, memory=memory, solution=solution, **carried)
+
+    def _positions(self, X: NDArray[np.float32], targets: Places, names: str) -> Places:
+        assert isinstance(self.memory, Examples)
+        places = self.memory.positions(kept(X)[2], targets)
+        if (places < 0).any():
+            raise ValueError(
+                f"{names}: expected at most the examples that were learned with these targets; "
+                f"got {int((places < 0).sum())} others; nothing was changed"
+            )
+        return places
+
+    def _minus(self, less: Cells, names: str) -> Self:
+        assert isinstance(self.memory, Cells)
+        cells, touched = self.memory.minus(less, names)
+        solution = None if self.solution is None else self.solution.touched(touched)
+        state = replace(self, memory=cells, solution=solution, earlier_distances=None)
+        left = cells.counts > 0
+        return state if left.all() else state._kept(left)
+
+    def _only(self, mask: NDArray[np.bool_], operation: str, n: int) -> Self:
+        return self._kept(mask)._recorded(operation, n)
+
+    def _kept(self, mask: NDArray[np.bool_]) -> Self:
+        solution = None if self.solution is None else self.solution.kept(mask)
+        memory = self.memory.kept(mask)
+        return replace(self, memory=memory, solution=solution, earlier_distances=None)
+
+    def _recorded(self, operation: str, n: int) -> Self:
+        return replace(self, audit=(*self.audit, AuditRecord(operation, n, n)))
+
+    # ---------------------------------------------------------------------------------- solution
+    @property
+    def is_settled(self) -> bool:
+        """Whether all that was learned is in the solution."""
+        return self.solution is not None and not self.solution.pending
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether settling takes so little that nobody notices."""
+        if self.n_rows <= CHOSEN_AT_ONCE:
+            return self.n_rows > 0
+        return self.solution is not None and self.solution.pending <= FOLDED_AT_ONCE
+
+    def settled(self) -> Self:
+        """With all that was learned in the solution: folded in, solved anew with the same setting,
+        or, where the examples have doubled since that was chosen, with a new choice."""
+        s = self.solution
+        if s is None:
+            return self.tuned()
+        if not s.pending:
+            return self
+        much = self._is_much(s)
+        if self.is_due and (much or self.n_rows <= CHOSEN_AT_ONCE):
+            return self.tuned()
+        if not much:
+            try:
+                return replace(self, solution=settled(s, self.entries, self.outputs))
+            except NotPositiveDefinite:
+                log.info("an update failed in this precision; solving anew")
+        state = self.prepared()
+        again = solve(state.entries, state.outputs, s.setting, s.chosen_for, s.by, s.gamma)
+        return replace(state, solution=again, **FORGOTTEN)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether so much was learned since the last choice of settings that another would pay."""
+        s = self.solution
+        return s is None or self.n_rows >= 2 * s.chosen_for
+
+    def _is_much(self, s: Solution) -> bool:
+        """Whether more is pending than is folded in sooner than solved for."""
+        return s.pending > max(FOLDED_AT_ONCE, FOLDED_SHARE * len(s))
+
+    def tuned(self, exact: bool = False, progress: bool = False) -> Self:
+        """With a new choice of all settings, and its solution: a function of what was learned.
+
+        `exact` solves for every example or cell, however many.
+        """
+        if exact and not self.is_solved_exactly:
+            raise ValueError(
+                "exact: expected a model with one label for each example; got one of numbers or of "
+                "sets of labels, of which at most 12,000 points are solved for; use tune()"
+            )
+        state, found = self.prepared(), self.conditionings()
+        (setting, gamma, known), by = state.chosen(found)
+        solution = solve(state.entries, state.outputs, setting, self.n_rows, by, gamma, known)
+        if exact and solution.is_compressed:
+            solution = solve_exactly(solution, state.entries, state.outputs, progress)
+        return replace(state, solution=solution, **FORGOTTEN)
+
+    def chosen(self, found: dict[str, Conditioning]) -> tuple[Choice, Conditioning]:
+        """The best setting, and its conditioning among those that were found."""
+        return chosen(self.entries, self.outputs, found)
+
+    def unlearned(self) -> Self:
+        """What to go on from after unlearning: with few examples left all is chosen again, as if
+        the others had never been."""
+        few = self.n_rows <= CHOSEN_AT_ONCE
+        state = replace(self, solution=None) if few else self
+        return state.settled() if self.n_rows else replace(self, solution=None)
+
+    def conditionings(self) -> dict[str, Conditioning]:
+        """What rows may be compared by, by name."""
+        if self.keys is not None and isinstance(self.memory, Examples):
+            return conditionings_of_keys(self.keys.conditioning)
+        return fit_conditionings(self.memory.moments())
+
+    def frozen(self) -> Self:
+        """A smaller state that predicts alike and cannot change."""
+        assert self.solution is not None
+        solution = replace(self.solution, inverse=None, anchors=None, support=None)
+        return replace(self, solution=solution, audit=(), inference_only=True)
+
+
+@dataclass(frozen=True, eq=False)
+class KernelState(Learned):
+    """What was learned with labels: targets are positions in `labels.classes_`."""
+
+    labels: LabelIndex = field(default_factory=LabelIndex)
+    declared: frozenset[Any] = frozenset()  # labels that stay without examples
 
     @cached_property
     def class_counts(self) -> Places:
@@ -66,15 +300,6 @@ class KernelState:
     def factors(self) -> F64:
         """What scores of each class (Y,) are multiplied by; −∞ is added without examples."""
         return class_factors(self.class_counts.astype(np.float64))
-
-    @cached_property
-    def reference_distances(self) -> F64:
-        """Squared distances between what was learned and the nearest of the rest, sorted; with many
-        examples those of the last solution."""
-        if self.earlier_distances is not None and self.n_rows > CHOSEN_AT_ONCE:
-            return self.earlier_distances
-        assert self.solution is not None
-        return self.solution.reference_distances()
 
     @cached_property
     def quality(self) -> Quality:
@@ -94,11 +319,6 @@ class KernelState:
         """What values are columns of."""
         return Classes(len(self.labels))
 
-    @property
-    def n_rows(self) -> int:
-        """Examples that were learned."""
-        return self.memory.n_rows
-
     def scores(self, x: NDArray[np.float32]) -> F64:
         """Scores (n, Y), −∞ for a class without examples."""
         return self._scores_and_nearest(x)[0]
@@ -107,11 +327,6 @@ class KernelState:
         """`scores` (n, Y) and `novelty` (n,) at once."""
         scores, nearest = self._scores_and_nearest(x)
         return scores, self._novelty(nearest)
-
-    def novelty(self, x: NDArray[np.float32]) -> F64:
-        """The share (n,) of examples whose nearest other example is nearer than theirs."""
-        assert self.solution is not None
-        return self._novelty(self.solution.nearest_distances(x))
 
     def _scores_and_nearest(self, x: NDArray[np.float32]) -> tuple[F64, F64]:
         n, n_classes = len(x), len(self.labels)
@@ -123,13 +338,22 @@ class KernelState:
         predicted[:, self.class_counts == 0] = -np.inf
         return predicted, nearest
 
-    def _novelty(self, nearest: F64) -> F64:
-        reference = self.reference_distances
-        if not len(reference):  # one example: there is nothing to compare with
-            alone: F64 = 1 - np.exp(-nearest)
-            return alone
-        share: F64 = np.searchsorted(reference, nearest) / len(reference)
-        return share
+    def named(self, scores: F64) -> NDArray[Any]:
+        """The label of the highest of scores (n, Y)."""
+        labels: NDArray[Any] = self.labels.classes_[scores.argmax(axis=1)]
+        return labels
+
+    def probabilities(self, scores: F64) -> F64:
+        """Probabilities (n, Y) that belong to scores (n, Y)."""
+        return softmax(self.calibration.logits(scores))
+
+    def decisions(self, scores: F64) -> F64:
+        """Scores (n, Y); for two classes their log odds (n,)."""
+        if scores.shape[1] != 2:
+            return scores
+        logits = self.calibration.logits(scores)
+        odds: F64 = logits[:, 1] - logits[:, 0]
+        return odds
 
     def suspects(self, n: int | None = None) -> list[Suspect]:
         """Examples whose label the others contradict, at most n, the least likely labels first."""
@@ -175,25 +399,18 @@ class KernelState:
 
     def merge(self, other: KernelState) -> KernelState:
         """With all examples of another state of the same encoder and keys."""
-        if type(self.memory) is not type(other.memory):
-            raise ValueError(
-                "other: expected the same kind of memory; got one that keeps examples and one that "
-                "keeps sums; learn with one value of keep"
-            )
-        widths = [state.memory.width for state in (self, other)]
-        if widths[0] != widths[1]:
-            raise ValueError(
-                f"other: expected embeddings of width {widths[0]}; got {widths[1]}; "
-                "merge classifiers of one encoder"
-            )
-        if self._fingerprint != other._fingerprint:
-            raise ValueError("other: expected the same keys; got others; fit keys once for both")
+        self.check_mergeable(other)
         labels = self.labels.copy()
         labels.add(other.labels.classes_, "other")
         self._check_room(len(self.memory) + len(other.memory), len(labels))
         theirs = other._with_labels(labels, frozenset()).memory
         merged = self._with_labels(labels, other.declared)._plus(theirs)
         return replace(merged, audit=(*self.audit, *other.audit))
+
+    @property
+    def is_solved_exactly(self) -> bool:
+        """Whether every entry can be solved for where there are many."""
+        return True
 
     def _check_room(self, n_entries: int, n_classes: int) -> None:
         """Raise where the values of so many classes do not fit in memory."""
@@ -203,36 +420,6 @@ class KernelState:
             40 * n * n_classes,  # targets, values, and what leaving one out predicts
             "learn fewer classes in one model",
         )
-
-    @property
-    def _fingerprint(self) -> str | None:
-        if isinstance(self.memory, Cells):
-            return self.memory.coder.fingerprint
-        fingerprint: str | None = None if self.keys is None else self.keys.fingerprint
-        return fingerprint
-
-    def _plus(self, more: Examples | Cells) -> KernelState:
-        solution, carried = self.solution, self._carried
-        if isinstance(self.memory, Cells):
-            assert isinstance(more, Cells)
-            cells, touched, n_new = self.memory.plus(more)
-            if solution is not None:
-                solution = solution.touched(touched).appended(n_new)
-            return replace(self, memory=cells, solution=solution, **carried)
-        assert isinstance(more, Examples)
-        if solution is not None:
-            solution = solution.appended(len(more))
-        memory = self.memory.appended(more)
-        return replace(self, memory=memory, solution=solution, **carried)
-
-    @property
-    def _carried(self) -> dict[str, Any]:
-        """What the next state may use of this one's; None of what nobody has asked for yet."""
-        known = vars(self)
-        return {
-            "earlier_calibration": known.get("calibration", self.earlier_calibration),
-            "earlier_distances": known.get("reference_distances", self.earlier_distances),
-        }
 
     # ---------------------------------------------------------------------------------- unlearning
     def forget(self, label: Any) -> KernelState:
@@ -255,40 +442,11 @@ class KernelState:
         assert isinstance(self.memory, Examples)
         return self._forgotten(self.memory.of_ids(ids))
 
-    def _positions(self, X: NDArray[np.float32], targets: Places, names: str) -> Places:
-        assert isinstance(self.memory, Examples)
-        places = self.memory.positions(kept(X)[2], targets)
-        if (places < 0).any():
-            raise ValueError(
-                f"{names}: expected at most the examples that were learned with these labels; "
-                f"got {int((places < 0).sum())} others; nothing was changed"
-            )
-        return places
-
-    def _minus(self, less: Cells, names: str) -> KernelState:
-        assert isinstance(self.memory, Cells)
-        cells, touched = self.memory.minus(less, names)
-        solution = None if self.solution is None else self.solution.touched(touched)
-        state = replace(self, memory=cells, solution=solution, earlier_distances=None)
-        left = cells.counts > 0
-        return state if left.all() else state._kept(left)
-
     def _forgotten(self, places: Places) -> KernelState:
         mask = np.ones(len(self.memory), bool)
         mask[places] = False
         without = self._only(mask, "forget_samples", len(places))
         return without._without_labels(without._empty())
-
-    def _only(self, mask: NDArray[np.bool_], operation: str, n: int) -> KernelState:
-        return self._kept(mask)._recorded(operation, n)
-
-    def _kept(self, mask: NDArray[np.bool_]) -> KernelState:
-        solution = None if self.solution is None else self.solution.kept(mask)
-        memory = self.memory.kept(mask)
-        return replace(self, memory=memory, solution=solution, earlier_distances=None)
-
-    def _recorded(self, operation: str, n: int) -> KernelState:
-        return replace(self, audit=(*self.audit, AuditRecord(operation, n, n)))
 
     # ---------------------------------------------------------------------------------- relabelling
     def rename(self, label: Any, new_label: Any) -> KernelState:
@@ -406,61 +564,6 @@ class KernelState:
             **self._carried,
         )
 
-    # ---------------------------------------------------------------------------------- solution
-    @property
-    def is_settled(self) -> bool:
-        """Whether all that was learned is in the solution."""
-        return self.solution is not None and not self.solution.pending
-
-    @property
-    def is_quick(self) -> bool:
-        """Whether settling takes so little that nobody notices."""
-        if self.n_rows <= CHOSEN_AT_ONCE:
-            return self.n_rows > 0
-        return self.solution is not None and self.solution.pending <= FOLDED_AT_ONCE
-
-    def settled(self) -> KernelState:
-        """With all that was learned in the solution: folded in, solved anew with the same setting,
-        or, where the examples have doubled since that was chosen, with a new choice."""
-        s = self.solution
-        if s is None:
-            return self.tuned()
-        if not s.pending:
-            return self
-        much = self._is_much(s)
-        if self.is_due and (much or self.n_rows <= CHOSEN_AT_ONCE):
-            return self.tuned()
-        if not much:
-            try:
-                folded = settled(s, self.memory, self.outputs)
-                return replace(self, solution=folded)
-            except NotPositiveDefinite:
-                log.info("an update failed in this precision; solving anew")
-        again = solve(self.memory, self.outputs, s.setting, s.chosen_for, s.by, s.gamma)
-        return replace(self, solution=again, **FORGOTTEN)
-
-    def tuned(self, exact: bool = False, progress: bool = False) -> KernelState:
-        """With a new choice of all settings, and its solution: a function of what was learned.
-
-        `exact` solves for every example or cell, however many.
-        """
-        found = self._conditionings()
-        (setting, gamma, known), by = chosen(self.memory, self.outputs, found)
-        solution = solve(self.memory, self.outputs, setting, self.n_rows, by, gamma, known)
-        if exact and solution.is_compressed:
-            solution = solve_exactly(solution, self.memory, self.outputs, progress)
-        return replace(self, solution=solution, **FORGOTTEN)
-
-    @property
-    def is_due(self) -> bool:
-        """Whether so much was learned since the last choice of settings that another would pay."""
-        s = self.solution
-        return s is None or self.n_rows >= 2 * s.chosen_for
-
-    def _is_much(self, s: Solution) -> bool:
-        """Whether more is pending than is folded in sooner than solved for."""
-        return s.pending > max(FOLDED_AT_ONCE, FOLDED_SHARE * len(s))
-
     def adopting(self, earlier: KernelState) -> KernelState | None:
         """With the solution of a state from which this one came by learning alone; what was learned
         since is pending. None where something was unlearned, relabelled or renamed since."""
@@ -484,18 +587,6 @@ class KernelState:
             earlier_distances=earlier.reference_distances,
         )
 
-    def unlearned(self) -> KernelState:
-        """What to go on from after unlearning: with few examples left all is chosen again, as if
-        the others had never been."""
-        few = self.n_rows <= CHOSEN_AT_ONCE
-        state = replace(self, solution=None) if few else self
-        return state.settled() if self.n_rows else state
-
-    def _conditionings(self) -> dict[str, Conditioning]:
-        if self.keys is not None and isinstance(self.memory, Examples):
-            return conditionings_of_keys(self.keys.conditioning)
-        return fit_conditionings(self.memory.moments())
-
     def canonical(self) -> KernelState:
         """The same with the memory in canonical order."""
         order = self.memory.order
@@ -504,17 +595,11 @@ class KernelState:
             solution = solution.compacted().reordered(order)
         return replace(self, memory=self.memory.canonical(), solution=solution)
 
-    def frozen(self) -> KernelState:
-        """A smaller state that predicts alike and cannot change."""
-        assert self.solution is not None
-        solution = replace(self.solution, inverse=None, anchors=None, support=None)
-        return replace(self, solution=solution, audit=(), inference_only=True)
-
 
 def empty(width: int, keys: Any, coder: Coder | None) -> KernelState:
     """The state of a model that has learned nothing of embeddings (n, width)."""
     memory = Examples.empty(width) if coder is None else Cells.empty(coder)
-    return KernelState(LabelIndex(), memory, frozenset(), keys)
+    return KernelState(memory, keys)
 
 
 def class_indices(labels: LabelIndex, y: Any, name: str = "y") -> Places:

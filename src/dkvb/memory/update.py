@@ -17,9 +17,10 @@ from scipy.linalg import solve as solve_system
 
 from dkvb.memory.inverse import Inverse
 from dkvb.memory.kernel import rbf, self_similarity, spread_factors, squared_norms
+from dkvb.memory.missing import without_influence
 from dkvb.memory.outputs import Outputs
 from dkvb.memory.points import Memory, Points, points_of
-from dkvb.memory.solution import LEAVE_ONE_OUT, Judged, Solution
+from dkvb.memory.solution import Judged, Solution
 from dkvb.memory.solve import SUPPORT_POINTS, factorised
 
 Rows = NDArray[Any]
@@ -46,10 +47,32 @@ def settled(s: Solution, memory: Memory, outputs: Outputs) -> Solution:
     s = s.moved_on(point_of=point_of, changed=s.changed[:0])
     for start in range(0, len(added), AT_ONCE):
         s = _added(s, added[start : start + AT_ONCE], outputs)
+    s = _without_influence(s, outputs)
     gone = (s.counts == 0) & (s.targets >= 0)
     if gone.any() and (memory.keeps_rows or gone.sum() > MOST_GONE):
         s = s.only(~gone)
     return s
+
+
+def _without_influence(s: Solution, outputs: Outputs) -> Solution:
+    """With values of 0 where nobody said a target, as solving anew gives; where points are
+    corrected by a few others, what is unsaid stays as it was predicted when it came."""
+    missing = np.isnan(outputs.rows(s.targets)) & (s.counts > 0)[:, None]
+    if not missing.any() or not s.exact:
+        return s
+    assert s.inverse is not None
+    assert s.anchors is not None
+    alive, inverse = s.anchors >= 0, s.inverse
+    mine = s.anchors[alive]
+
+    def solve(b: F64) -> F64:
+        whole = np.zeros((len(inverse), b.shape[1]))
+        whole[alive] = b[mine]
+        found = np.zeros_like(b)
+        found[mine] = inverse.solve(whole)[alive]
+        return found
+
+    return s.moved_on(alpha=without_influence(solve, s.alpha, missing, s.diagonal))
 
 
 def _ready(s: Solution, memory: Memory, outputs: Outputs) -> Solution:
@@ -69,9 +92,8 @@ def _supported(s: Solution, memory: Memory, outputs: Outputs) -> Solution:
         which = memory.order
         which = which[s.point_of[which] >= 0]
         predicted = s.left_out(outputs.rows(s.targets))[s.point_of[which]]
-        s = replace(
-            s, diagonal=None, judged=Judged(which, predicted.astype(np.float32), LEAVE_ONE_OUT)
-        )
+        judged = Judged(which, predicted.astype(np.float32), s.kind)
+        s = replace(s, diagonal=None, judged=judged)
     n, points = len(s), s.support
     if points is None:  # the points that were solved for have outgrown the inverse
         real = np.nonzero(s.counts > 0)[0]
@@ -157,6 +179,7 @@ def _added(s: Solution, points: Points, outputs: Outputs) -> Solution:
         @ s.values
     )
     residual = outputs.rows(points.targets) - now * factors[:, None]
+    residual = np.nan_to_num(residual)  # what nobody said is as it is predicted
     beta = solve_system(schur, residual, assume_a="pos")
     alpha, alive = s.alpha.copy(), s.anchors >= 0
     alpha[s.anchors[alive]] -= (u @ beta)[alive]
