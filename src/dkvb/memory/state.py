@@ -550,7 +550,7 @@ class KernelState(Learned):
         """With more classes."""
         declared = self.declared | declared
         if len(labels) == len(self.labels):
-            return replace(self, labels=labels, declared=declared)
+            return replace(self, labels=labels, declared=declared, **self._carried)
         table = np.searchsorted(labels.classes_, self.labels.classes_)
         solution = self.solution
         if solution is not None:
