@@ -163,3 +163,24 @@ def test_corrections_are_what_solving_anew_gives(keep, monkeypatch):
         again = solving.solve(kept.memory, kept.outputs, s.setting, s.chosen_for, s.by, s.gamma)
         np.testing.assert_allclose(s.predict(X), again.predict(X), atol=1e-5)
     assert np.mean(few.predict(X) == model.predict(X)) > 0.97
+
+
+@pytest.mark.parametrize("keep", ["examples", "sums"])
+def test_a_prepared_model_answers_and_learns_as_before(keep, monkeypatch):
+    from dkvb.memory import state, update
+
+    rng = np.random.default_rng(0)
+    y = rng.integers(4, size=300)
+    X = (rng.normal(size=(4, 8))[y] + 0.7 * rng.normal(size=(300, 8))).astype(np.float32)
+    monkeypatch.setattr(state, "CHOSEN_AT_ONCE", 0)
+    monkeypatch.setattr(update, "SUPPORT_POINTS", 60)
+    with tempfile.TemporaryDirectory() as folder:
+        KernelClassifier(keep).fit(X[:290], y[:290]).save(Path(folder) / "model.safetensors")
+        plain, prepared = (load(Path(folder) / "model.safetensors") for _ in range(2))
+    prepared.prepare()
+    assert prepared._state.solution.inverse is not None
+    np.testing.assert_allclose(prepared.predict_proba(X), plain.predict_proba(X), atol=1e-6)
+    for one in (plain, prepared):
+        one.partial_fit(X[290:], y[290:])
+    np.testing.assert_allclose(prepared.predict_proba(X), plain.predict_proba(X), atol=1e-6)
+    assert same_state(plain, prepared)

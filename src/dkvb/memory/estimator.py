@@ -47,6 +47,12 @@ class KernelEstimator(Changeable[S], Generic[S]):
         self._state = self._check_changeable("tune").tuned(exact, progress)
         return self
 
+    def prepare(self) -> Self:
+        """Find now what the first change needs after a file was opened, about a second's work with
+        many examples, so that whoever learns a row next does not wait for it."""
+        self._state = self._solved().ready_for_changes()
+        return self
+
     @property
     def is_settled(self) -> bool:
         """Whether predictions wait for nothing: what was learned is solved for, or takes no time

@@ -30,8 +30,8 @@ from dkvb.memory.outputs import Classes, Outputs, class_factors
 from dkvb.memory.points import Memory
 from dkvb.memory.quality import Quality, Suspect
 from dkvb.memory.solution import Solution
-from dkvb.memory.solve import MOST_POINTS, chosen, solve, solve_exactly
-from dkvb.memory.update import settled
+from dkvb.memory.solve import MOST_POINTS, chosen, for_every_point, solve, solve_exactly
+from dkvb.memory.update import ready, settled
 
 log = logging.getLogger(__name__)
 
@@ -253,7 +253,11 @@ class Learned(ABC):
                 "sets of labels, of which at most 12,000 points are solved for; use tune()"
             )
         state, found = self.prepared(), self.conditionings()
-        (setting, gamma, known), by = state.chosen(found)
+        choice, by = state.chosen(found)
+        if exact and choice.solved is None and len(self.memory) > MOST_POINTS:
+            choice = for_every_point(choice, found, state.entries)
+            by = found[choice.setting.conditioning]
+        setting, gamma, known = choice
         solution = solve(state.entries, state.outputs, setting, self.n_rows, by, gamma, known)
         if exact and solution.is_compressed:
             solution = solve_exactly(solution, state.entries, state.outputs, progress)
@@ -275,6 +279,12 @@ class Learned(ABC):
         if self.keys is not None and isinstance(self.memory, Examples):
             return conditionings_of_keys(self.keys.conditioning)
         return fit_conditionings(self.memory.moments())
+
+    def ready_for_changes(self) -> Self:
+        """With what the first change needs that comes after a file was opened."""
+        if self.solution is None or self.inference_only:
+            return self
+        return replace(self, solution=ready(self.solution, self.entries, self.outputs))
 
     def frozen(self) -> Self:
         """A smaller state that predicts alike and cannot change."""

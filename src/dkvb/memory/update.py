@@ -37,7 +37,7 @@ def settled(s: Solution, memory: Memory, outputs: Outputs) -> Solution:
     """The solution with all changes of the memory folded in."""
     if not s.pending:
         return s
-    s = _ready(s, memory, outputs).touched(_twins(s, memory))
+    s = ready(s, memory, outputs).touched(_twins(s, memory))
     entries, group = _regrouped(s, memory)
     added = points_of(memory, entries, group, s.by)
     point_of = s.point_of.copy()
@@ -75,7 +75,7 @@ def _without_influence(s: Solution, outputs: Outputs) -> Solution:
     return s.moved_on(alpha=without_influence(solve, s.alpha, missing, s.diagonal))
 
 
-def _ready(s: Solution, memory: Memory, outputs: Outputs) -> Solution:
+def ready(s: Solution, memory: Memory, outputs: Outputs) -> Solution:
     """With an inverse to correct by: of all points, or of a few that stand for them."""
     grown = s.inverse is not None and s.inverse.count * s.inverse.size > MOST_VECTORS
     if s.inverse is not None and not grown:

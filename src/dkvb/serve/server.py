@@ -29,6 +29,7 @@ from dkvb.serve.settings import Settings
 from dkvb.serve.transport import OneWrite
 from dkvb.serve.writer import Writer
 from dkvb.store import ModelFolder, check_target, create, open_folder, read_folder
+from dkvb.store.classifiers import prepared
 
 log = logging.getLogger("dkvb.serve")
 _PATIENCE = 5.0  # seconds in which readers of a writer that was killed let go of the port
@@ -181,13 +182,14 @@ def _encoding(settings: Settings, known: str | None) -> Encoding | None:
 
 
 def _warm_up(service: Service) -> None:
-    """Compile and solve before the first request comes."""
+    """Compile, solve, and get ready for changes before the first request comes."""
     import numpy as np
 
     model = service.model
     if len(model.classifier.classes_) and model.width:
         with suppress(ValueError):  # all that was learned was unlearned
             service.answers([np.zeros((1, model.width), np.float32)])
+            prepared(model.classifier)
 
 
 def _bind(host: str, port: int) -> socket.socket:

@@ -57,6 +57,13 @@ def working_copy(classifier: Any) -> Any:
     return copy(classifier) if is_journaled(classifier) else deepcopy(classifier)
 
 
+def prepared(classifier: Any) -> Any:
+    """Return a classifier that the next change finds ready, where it can be made so."""
+    if hasattr(classifier, "prepare") and total_count(classifier):
+        classifier.prepare()
+    return classifier
+
+
 def total_count(classifier: Any) -> int:
     """Return how many rows a classifier has learned; 0 where it does not count."""
     return sum(getattr(classifier, "class_count_", {}).values())

@@ -11,7 +11,7 @@ from typing import Any
 from dkvb._support import files
 from dkvb._support.files import Contents, State
 from dkvb.estimators.serialisation import estimator_from
-from dkvb.store.classifiers import keeps_ids, replay, working_copy
+from dkvb.store.classifiers import keeps_ids, prepared, replay, working_copy
 from dkvb.store.history import Entry, entries_of, entry_from, in_sequence
 from dkvb.store.journal import UNDO, Journal, JournalWarning, read_journal
 from dkvb.store.layout import JOURNAL, SNAPSHOT, is_keys_name
@@ -118,7 +118,12 @@ class Following:
     def __init__(self, path: str | Path, device: str = "cpu") -> None:
         self._path, self._device = Path(path), device
         self._seen = identities(self._path)  # before the model: what comes later is seen then
-        self.model = read_folder(self._path, device)
+        self.model = self._read()
+
+    def _read(self) -> Model:
+        """The model on disk; whoever follows it does not wait for its first change."""
+        model = read_folder(self._path, self._device)
+        return replace(model, classifier=prepared(model.classifier))
 
     def look(self) -> Model:
         """Return the model as it is now; what was appended to its journal is all that is read."""
@@ -131,7 +136,7 @@ class Following:
             copied = replace(model, classifier=working_copy(model.classifier))
             self.model = _continued(copied, journal, self._path)
         else:
-            self.model = read_folder(self._path, self._device)
+            self.model = self._read()
         self._seen = seen
         return self.model
 
