@@ -206,16 +206,20 @@ def _check_ids(state: State, ids: list[Any], n: int) -> None:
 
 def _cells_state(cells: Cells) -> State:
     """Sums in the narrowest integers that hold them: those of few rows take 2 bytes a number."""
-    sums = cells.sums.joined()
-    largest = np.abs(sums).max(axis=1, initial=0)
-    width = sum((largest > np.iinfo(kind).max).astype(np.uint8) for kind in _SUMS[:-1])
-    arrays = {f"sums_{kind.name}": sums[width == i].astype(kind) for i, kind in enumerate(_SUMS)}
+    width = np.zeros(len(cells), np.uint8)
+    for place, part in cells.sums:
+        largest = np.abs(part).max(axis=1)
+        width[place] = sum((largest > np.iinfo(kind).max).astype(int) for kind in _SUMS[:-1])
+    arrays = {
+        f"sums_{kind.name}": cells.sums[np.nonzero(width == i)[0]].astype(kind)
+        for i, kind in enumerate(_SUMS)
+    }
     return State(
         {
             "keys": cells.hashes,
             "targets": cells.targets,
             "counts": cells.counts,
-            "width": np.asarray(width, np.uint8),
+            "width": width,
             **arrays,
         },
         {"coder": cells.coder.fingerprint},
