@@ -247,7 +247,9 @@ def test_cells_are_in_the_file(tmp_path, few_points):
     np.testing.assert_allclose(loaded.predict(X_TEST), model.predict(X_TEST), atol=1e-9)
     for one in (model, loaded):
         one.forget_samples(X_MANY[:5], PAIRS_MANY[:5])
-    np.testing.assert_allclose(loaded.predict(X_TEST), model.predict(X_TEST), atol=1)
+    np.testing.assert_allclose(
+        loaded.predict(X_TEST), model.predict(X_TEST), atol=2
+    )  # of 100: one is corrected, the other solved anew
 
 
 @pytest.mark.parametrize(

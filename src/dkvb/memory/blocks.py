@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ Rows = NDArray[Any]
 Places = NDArray[np.int64]
 
 BLOCK = 2048  # rows
+_CLAIMING = Lock()
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +67,12 @@ class Blocks:
         parts += [rows[i : i + BLOCK] for i in range(0, len(rows), BLOCK)]
         return Blocks(tuple(parts), self.width, self.dtype)
 
+    def followed_by(self, other: Blocks) -> Blocks:
+        """With all rows of other blocks at the end, of which many are not copied."""
+        if len(other) < BLOCK:
+            return self.appended(other.joined())
+        return Blocks(self.parts + other.parts, self.width, self.dtype)
+
     def replaced(self, which: Places, rows: Rows) -> Blocks:
         """With other rows (k, m) at some positions (k,)."""
         parts = list(self.parts)
@@ -101,6 +108,10 @@ class Growing:
     def __len__(self) -> int:
         return self._n
 
+    def __getstate__(self) -> dict[str, Any]:
+        # The room may hold rows that a successor has learned.
+        return {"_buffer": self.array.copy(), "_used": [self._n], "_n": self._n}
+
     @property
     def array(self) -> Rows:
         """The rows (n, m)."""
@@ -108,11 +119,15 @@ class Growing:
 
     def appended(self, rows: Rows) -> Growing:
         """With more rows (t, m) at the end."""
-        end, grown = self._n + len(rows), copy(self)
-        if self._used[0] != self._n or end > len(self._buffer):
+        end, grown = self._n + len(rows), Growing(self._buffer)
+        with _CLAIMING:  # another thread may grow another successor
+            free = self._used[0] == self._n and end <= len(self._buffer)
+            if free:
+                self._used[0] = end
+        grown._n, grown._used = end, self._used
+        if not free:
             room = (end + max(64, end // 8), *self._buffer.shape[1:])
-            grown._buffer, grown._used = np.empty(room, self._buffer.dtype), [0]
+            grown._buffer, grown._used = np.empty(room, self._buffer.dtype), [end]
             grown._buffer[: self._n] = self.array
         grown._buffer[self._n : end] = rows
-        grown._n = grown._used[0] = end
         return grown

@@ -216,9 +216,13 @@ class KernelClassifier(KernelEstimator[LabelledState], ChangeableClassifier[Labe
         if not isinstance(state, KernelState) or not isinstance(other, KernelState):
             return False
         adopted = state.adopting(other)
-        if adopted is not None:
-            self._state = adopted.settled()
-        return adopted is not None
+        if adopted is None:
+            return False
+        adopted = adopted.settled()
+        if self._state is not state:  # somebody has learned meanwhile
+            return False
+        self._state = adopted
+        return True
 
     def predict(self, X: ArrayLike) -> Any:
         """The label of the highest score (n,), or "unknown" (−1) above the novelty threshold.

@@ -16,6 +16,7 @@ from dkvb._support.validation import embeddings
 from dkvb.estimators.base import Floats
 from dkvb.estimators.changeable import Changeable
 from dkvb.estimators.serialisation import are_keys
+from dkvb.memory.examples import CHUNK
 from dkvb.memory.state import Learned
 
 if TYPE_CHECKING:
@@ -126,6 +127,12 @@ class KernelEstimator(Changeable[S], Generic[S]):
                 f"X: expected width {self.keys.width}, that of the keys; got {rows.shape[1]}; "
                 "use embeddings of the encoder that the keys were fitted to"
             )
+        if (
+            isinstance(rows, np.memmap) and rows.dtype == np.float32
+        ):  # read part by part, also later
+            for _ in validation.chunks(rows, CHUNK):
+                pass
+            return rows
         array: NDArray[np.float32] = validation.as_float32(rows)
         return array
 

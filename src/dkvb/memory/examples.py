@@ -141,7 +141,7 @@ class Examples:
         if self.ids is not None or other.ids is not None:
             ids = np.concatenate([_ids(self), _ids(other)])
         return Examples(
-            self.halves.appended(other.halves.joined()),
+            self.halves.followed_by(other.halves),
             np.concatenate([self.exponents, other.exponents]),
             np.concatenate([self.targets, other.targets]),
             np.concatenate([self.hashes, other.hashes]),

@@ -8,6 +8,7 @@ one pass over these numbers and solves nothing again.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from scipy.linalg import cho_solve, lapack, solve_triangular
 Rows = NDArray[Any]
 F64 = NDArray[np.float64]
 
+_CLAIMING = Lock()
 _FACTORISE = {np.dtype(np.float64): lapack.dpotrf, np.dtype(np.float32): lapack.spotrf}
 
 
@@ -28,7 +30,7 @@ def cholesky(matrix: Rows) -> Rows:
     """The lower factor of a symmetric matrix (N, N) in Fortran's order, of which the lower triangle
     is read and all is overwritten."""
     lower, failed = _FACTORISE[matrix.dtype](matrix, lower=1, overwrite_a=1, clean=1)
-    if failed:
+    if failed or not np.isfinite(lower.diagonal()).all():  # NaN is no failure to LAPACK
         raise NotPositiveDefinite
     found: Rows = lower
     return found
@@ -99,15 +101,19 @@ class Inverse:
         t, size = rows.shape
         count = self.count + t
         vectors, signs = self.vectors, self.signs
-        taken = self.count < len(signs) and signs[self.count] != 0  # by another successor
-        if taken or count > len(signs) or size > vectors.shape[1]:
+        with _CLAIMING:  # another thread may make another successor
+            free = count <= len(signs) and size <= vectors.shape[1]
+            free = free and not signs[self.count : count].any()
+            if free:
+                signs[self.count : count] = sign
+        if not free:
             room = max(64, count + count // 4), max(size + 64, size + size // 16)
             vectors, signs = np.zeros(room, vectors.dtype), np.zeros(room[0])
             if self.count:
                 vectors[: self.count, : self.size] = self.vectors[: self.count, : self.size]
             signs[: self.count] = self.signs[: self.count]
+            signs[self.count : count] = sign
         vectors[self.count : count, :size] = rows
-        signs[self.count : count] = sign
         diagonal = self.diagonal
         if diagonal is not None:
             diagonal = np.append(diagonal, np.zeros(size - self.size))

@@ -12,7 +12,7 @@ from dkvb.estimators.changeable import AuditRecord
 from dkvb.estimators.labels import LabelIndex
 from dkvb.estimators.serialisation import labels_from, labels_state
 from dkvb.memory.blocks import Blocks, Growing
-from dkvb.memory.cells import Cells
+from dkvb.memory.cells import MOST_ROWS, Cells
 from dkvb.memory.choose import LAMBDAS, WIDTHS, Setting
 from dkvb.memory.coders import Coder
 from dkvb.memory.conditioning import Conditioning
@@ -21,6 +21,7 @@ from dkvb.memory.kernel import squared_norms
 from dkvb.memory.label_sets import NOT_SAID, LabelSetState
 from dkvb.memory.points import Points
 from dkvb.memory.solution import KINDS, Judged, Solution
+from dkvb.memory.solve import MOST_POINTS
 from dkvb.memory.state import KernelState, Learned
 from dkvb.memory.tabled import Tabled
 
@@ -126,7 +127,7 @@ def table_state(state: Tabled) -> State:
 
 def grouping_from(state: State, n_entries: int) -> dict[str, Any]:
     """The cells that `table_state` described, as fields of a state."""
-    n_cells = state.whole_number("n_cells")
+    n_cells = state.whole_number("n_cells", high=MOST_POINTS + 1)
     cells = None
     if "cells" in state.arrays:
         cells = state.whole_numbers("cells", (n_entries,), low=-1, high=n_cells)
@@ -233,7 +234,7 @@ def cells_from(state: State, coder: Coder, n_classes: int) -> Cells:
     keys = state.whole_numbers("keys", (None,), high=1 << 63)
     n = len(keys)
     targets = state.whole_numbers("targets", (n,), high=max(1, n_classes))
-    counts = state.whole_numbers("counts", (n,), low=1)
+    counts = state.whole_numbers("counts", (n,), low=1, high=MOST_ROWS + 1)
     width = state.array("width", np.uint8, (n,))
     sums = np.zeros((n, coder.width), np.int64)
     for i, kind in enumerate(_SUMS):
@@ -285,20 +286,20 @@ def _solution_from(
 ) -> Solution:
     components = None
     if "components" in state.arrays:
-        components = state.array("components", np.float32, (width, None))
+        components = floats(state, "components", (width, None), np.float32)
     by = Conditioning(
-        state.array("centre", np.float32, (width,)),
+        floats(state, "centre", (width,), np.float32),
         components,
         _number(state, "power"),
         state.fact("normalise", bool),
         _number(state, "stretch"),
     )
-    z = state.array("z", np.float32, (None, by.output_width))
+    z = floats(state, "z", (None, by.output_width), np.float32)
     n = len(z)
     judged = None
     if "judged" in state.arrays:
         which = state.whole_numbers("judged", (None,), high=max(1, n_entries))
-        predicted = state.array("predicted", np.float32, (len(which), n_columns))
+        predicted = floats(state, "predicted", (len(which), n_columns), np.float32)
         kind = state.fact("kind", str)
         if kind not in KINDS:
             raise state.damaged(f"kind: got {kind!r:.40}")
@@ -316,12 +317,12 @@ def _solution_from(
         gamma=_number(state, "gamma"),
         z=Growing(z),
         squares=Growing(squared_norms(z.astype(np.float64))),
-        spread=floats(state, "spread", (n,)),
-        counts=floats(state, "counts", (n,)),
+        spread=floats(state, "spread", (n,), low=0),
+        counts=floats(state, "counts", (n,), low=0 if diagonal is None else 1),
         targets=state.whole_numbers("targets", (n,), low=-1, high=max(1, n_targets)),
         alpha=floats(state, "alpha", (n, n_columns)),
         point_of=point_of,
-        changed=state.whole_numbers("changed", (None,), high=max(1, n)),
+        changed=state.whole_numbers("changed", (None,), high=n),
         judged=judged,
         diagonal=diagonal,
         ratio=floats(state, "ratio", (n_columns,)) if "ratio" in state.arrays else None,
@@ -332,17 +333,26 @@ def _solution_from(
 def _support_from(state: State, width: int) -> Points | None:
     if "support_z" not in state.arrays:
         return None
-    z = state.array("support_z", np.float32, (None, width))
+    z = floats(state, "support_z", (None, width), np.float32)
     n = len(z)
-    spread, counts = (floats(state, f"support_{name}", (n,)) for name in ("spread", "counts"))
+    spread = floats(state, "support_spread", (n,), low=0)
+    counts = floats(state, "support_counts", (n,), low=1)
     return Points(z, spread, counts, state.whole_numbers("support_targets", (n,), low=-1, high=0))
 
 
-def floats(state: State, name: str, shape: tuple[int | None, ...]) -> F64:
-    """Finite float64 numbers of a file."""
-    array = state.array(name, np.float64, shape)
+def floats(
+    state: State,
+    name: str,
+    shape: tuple[int | None, ...],
+    kind: Any = np.float64,
+    low: float = -np.inf,
+) -> NDArray[Any]:
+    """Finite numbers of a file, none below `low`."""
+    array = state.array(name, kind, shape)
     if not np.isfinite(array).all():
         raise state.damaged(f"{name}: expected finite numbers")
+    if array.size and array.min() < low:
+        raise state.damaged(f"{name}: expected numbers of at least {low:g}; got {array.min():g}")
     return array
 
 

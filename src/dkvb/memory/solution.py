@@ -264,7 +264,8 @@ class Solution:
         judged, place = self.judged, np.append(np.cumsum(left) - 1, -1)
         if judged is not None:
             judged = replace(judged, predicted=judged.predicted[:, left])
-        targets = np.where(self.counts > 0, place[self.targets], -1)
+        # A point of a class that goes is about to go; −1 is of points that only correct others.
+        targets = np.where(self.targets < 0, -1, np.maximum(place[self.targets], 0))
         found = self._later(alpha=self.alpha[:, left], targets=targets, judged=judged)
         vars(found).pop("values", None)
         return found

@@ -31,7 +31,7 @@ from dkvb.memory.points import Memory
 from dkvb.memory.quality import Quality, Suspect
 from dkvb.memory.solution import Solution
 from dkvb.memory.solve import MOST_POINTS, chosen, for_every_point, solve, solve_exactly
-from dkvb.memory.update import ready, settled
+from dkvb.memory.update import StillThere, ready, settled
 
 log = logging.getLogger(__name__)
 
@@ -226,8 +226,8 @@ class Learned(ABC):
         if not much:
             try:
                 return replace(self, solution=settled(s, self.entries, self.outputs))
-            except NotPositiveDefinite:
-                log.info("an update failed in this precision; solving anew")
+            except (NotPositiveDefinite, StillThere):
+                log.info("no update leaves what it should; solving anew")
         state = self.prepared()
         again = solve(state.entries, state.outputs, s.setting, s.chosen_for, s.by, s.gamma)
         return replace(state, solution=again, **FORGOTTEN)
@@ -272,7 +272,11 @@ class Learned(ABC):
         the others had never been."""
         few = self.n_rows <= CHOSEN_AT_ONCE
         state = replace(self, solution=None) if few else self
-        return state.settled() if self.n_rows else replace(self, solution=None)
+        if not self.n_rows:
+            return replace(self, solution=None)
+        state = state.settled()
+        assert state.solution is not None
+        return replace(state, solution=state.solution.compacted())
 
     def conditionings(self) -> dict[str, Conditioning]:
         """What rows may be compared by, by name."""
@@ -580,6 +584,8 @@ class KernelState(Learned):
         n, s = len(earlier.memory), earlier.solution
         known = np.isin(earlier.labels.classes_, self.labels.classes_)
         if s is None or s.pending or type(self.memory) is not type(earlier.memory):
+            return None
+        if self.audit != earlier.audit:  # something was unlearned or relabelled since
             return None
         if n > len(self.memory) or not known.all():
             return None

@@ -29,8 +29,13 @@ Places = NDArray[np.int64]
 
 AT_ONCE = 256  # points that come or go together
 MOST_VECTORS = 1 << 26  # numbers of what came and went; beyond, corrections start again
+SAME = 1e-4  # of the largest number of a point: how far apart one and the same lie at most
 _ODD = 0x2545F4914F6CDD1D
 MOST_GONE = 512  # points that stand for nothing, until they are cleared away
+
+
+class StillThere(ArithmeticError):
+    """A row that was unlearned would stay in the solution."""
 
 
 def settled(s: Solution, memory: Memory, outputs: Outputs) -> Solution:
@@ -38,6 +43,7 @@ def settled(s: Solution, memory: Memory, outputs: Outputs) -> Solution:
     if not s.pending:
         return s
     s = ready(s, memory, outputs).touched(_twins(s, memory))
+    _check_gone(s)
     entries, group = _regrouped(s, memory)
     added = points_of(memory, entries, group, s.by)
     point_of = s.point_of.copy()
@@ -82,6 +88,7 @@ def ready(s: Solution, memory: Memory, outputs: Outputs) -> Solution:
         return s
     if not s.exact or len(s) > SUPPORT_POINTS:
         return _supported(s, memory, outputs)
+    s = s.compacted()
     lower = factorised(s.points, s.gamma, s.noise)
     return s.moved_on(inverse=Inverse.of(lower, s.diagonal), anchors=np.arange(len(s)))
 
@@ -109,6 +116,20 @@ def _supported(s: Solution, memory: Memory, outputs: Outputs) -> Solution:
     s = _with_points(s, points, np.zeros((len(points), s.alpha.shape[1])), s.alpha)
     counts = np.concatenate([s.counts[:n], np.zeros(len(points))])
     return s.moved_on(counts=counts, inverse=Inverse.of(lower), anchors=np.arange(n, len(s)))
+
+
+def _check_gone(s: Solution) -> None:
+    """Raise where an unlearned row is also one of the few points that others are corrected by.
+
+    What stands for several rows stays until the next solution, as conditioning and settings do.
+    """
+    gone = np.setdiff1d(s.changed, s.point_of)
+    few = [s.z.array[s.targets < 0], *([] if s.support is None else [s.support.z])]
+    for rows in few:
+        for point in gone if len(rows) else ():
+            apart = np.abs(rows - s.z.array[point]).max(axis=1)
+            if (apart <= SAME * np.abs(s.z.array[point]).max()).any():
+                raise StillThere
 
 
 def _twins(s: Solution, memory: Memory) -> Places:

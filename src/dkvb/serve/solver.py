@@ -32,7 +32,7 @@ class Solver:
             return latest
         if self._tuned is not None and self._tuned.done():
             self._take(latest, self._tuned)
-        if latest.is_settled or self._answering is None:
+        if latest.is_settled or self._failed or self._answering is None:
             self._answering = latest
         due = latest.is_tuning_due or not latest.is_settled
         if due and self._tuned is None and not self._failed:
