@@ -264,8 +264,8 @@ def tune(
         bool,
         typer.Option(
             "--exact",
-            help="Solve for every example, where these are more than 12,000: the most accurate, "
-            "in minutes, with 4 bytes of memory for every pair of examples.",
+            help="Solve for every example, where these are more than 12,000: in minutes, with "
+            "4 bytes of memory for every pair of examples.",
         ),
     ] = False,
     wait: Wait = 0.0,

@@ -62,6 +62,8 @@ def shares(count: Places, most: int) -> Places:
 def lloyd(z: F32, weights: F64, k: int) -> F32:
     """k keys (k, p) fitted to weighted rows z (n, p), beginning with the first; a key without rows
     stays where it is."""
+    # The k-means of `kernels` needs torch and takes no weights; scikit-learn's starts at random.
+    # Three passes from the first rows in canonical order depend on the set of rows alone.
     keys = z[:k].copy()
     for _ in range(PASSES):
         code = nearest(z, keys)

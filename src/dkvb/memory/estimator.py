@@ -39,8 +39,7 @@ class KernelEstimator(Changeable[S], Generic[S]):
         ----------
         exact : bool
             Whether to solve for every example (or cell), where these are more than 12,000, by
-            conjugate gradients: the most accurate, in minutes, with 4·n² bytes of memory where
-            there are so many.
+            conjugate gradients: in minutes, with 4·n² bytes of memory where there are so many.
         progress : bool
             Whether to show a progress bar while that goes on.
         """

@@ -466,17 +466,8 @@ class KernelState(Learned):
     def rename(self, label: Any, new_label: Any) -> KernelState:
         """With another name for a class."""
         labels = self.labels.renamed(label, new_label)
-        table = self._table(labels, {label: new_label})
-        solution = self.solution
-        if solution is not None:
-            solution = solution.with_columns(table, len(labels))
-        return replace(
-            self,
-            labels=labels,
-            memory=self.memory.with_targets(table[self.memory.targets]),
-            declared=frozenset(new_label if one == label else one for one in self.declared),
-            solution=solution,
-        )
+        declared = frozenset(new_label if one == label else one for one in self.declared)
+        return self._relabelled_columns(labels, self._table(labels, {label: new_label}), declared)
 
     def merge_classes(self, given: list[Any], into: Any) -> KernelState:
         """With one class in place of several; the choice of settings is made again."""
@@ -566,17 +557,17 @@ class KernelState(Learned):
         if len(labels) == len(self.labels):
             return replace(self, labels=labels, declared=declared, **self._carried)
         table = np.searchsorted(labels.classes_, self.labels.classes_)
+        return replace(self._relabelled_columns(labels, table, declared), **self._carried)
+
+    def _relabelled_columns(
+        self, labels: LabelIndex, table: Places, declared: frozenset[Any]
+    ) -> KernelState:
+        """With labels among which class i has the index table[i]."""
         solution = self.solution
         if solution is not None:
             solution = solution.with_columns(table, len(labels))
-        return replace(
-            self,
-            labels=labels,
-            memory=self.memory.with_targets(table[self.memory.targets]),
-            declared=declared,
-            solution=solution,
-            **self._carried,
-        )
+        memory = self.memory.with_targets(table[self.memory.targets])
+        return replace(self, labels=labels, memory=memory, declared=declared, solution=solution)
 
     def adopting(self, earlier: KernelState) -> KernelState | None:
         """With the solution of a state from which this one came by learning alone; what was learned

@@ -6,6 +6,7 @@ examples than can be solved for, those that lie together are one cell, with the 
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self
@@ -48,9 +49,9 @@ class Tabled(Learned):
     cells: Places | None = None  # (E,) the cell of each entry, −1 of one that came since
     n_cells: int = 0
 
+    @abstractmethod
     def solved_as(self, rows: F64) -> Outputs:
         """What is solved for where targets are rows (N, T) like those of the table."""
-        raise NotImplementedError
 
     @property
     def rows_of_table(self) -> F64:
